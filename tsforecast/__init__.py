@@ -38,7 +38,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return what users need, by name."""
+    """Return a public name, imported on first use."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

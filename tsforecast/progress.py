@@ -1,4 +1,4 @@
-"""How far long work is: a bar where there is a terminal, else a line of the log now and then."""
+"""Progress of long work: a bar on a terminal, else a line of the log now and then."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ def is_watched() -> bool:
 
 
 def follow(items: Iterable[Item], name: str, total: int | None, unit: str) -> Iterator[Item]:
-    """Yields the items and says how many are done, of how many, and how many seconds are left.
+    """Yield the items, and show the number done, the total and the seconds left.
 
     Args:
         items: What is worked on one by one.
@@ -50,14 +50,14 @@ def follow(items: Iterable[Item], name: str, total: int | None, unit: str) -> It
 
 @contextmanager
 def silent_trainings() -> Iterator[None]:
-    """What Lightning says of every training is not shown, in a comparison of many."""
+    """Hide Lightning's messages about every training, in a comparison of many."""
     with warnings_only("lightning.pytorch", logging.ERROR):
         yield
 
 
 @contextmanager
 def warnings_only(name: str, least: int = logging.WARNING) -> Iterator[None]:
-    """What a logger says of every part of long work is not shown, unless it is a warning.
+    """Hide messages of a logger about parts of long work, but for warnings.
 
     Args:
         name: Of the logger.

@@ -1,4 +1,4 @@
-"""Seasons by name: how many factors or harmonics each has, and where in its cycle a time stamp is."""
+"""Seasons by name: the number of factors or harmonics of each, and the place of a time stamp in its cycle."""
 
 import re
 from collections.abc import Callable
@@ -65,18 +65,18 @@ class SmoothSeason(NamedTuple):
 
 
 def cycle_length(name: str) -> int | None:
-    """Return N of the season `cycle_of_N`, which counts steps from a fixed date, and None for any other name."""
+    """Return N of the season `cycle_of_N`, counted in steps from a fixed date, and None for any other name."""
     count = name.removeprefix(_CYCLE)
     return int(count) if name.startswith(_CYCLE) and count.isdigit() and int(count) > 1 else None
 
 
 def num_factors(name: str) -> int | None:
-    """Return how many factors a season has, and None where there is no season of factors of that name."""
+    """Return the number of factors of a season, and None if no season of factors has that name."""
     return SEASONS[name][0] if name in SEASONS else cycle_length(name)
 
 
 def smooth_season(name: str) -> SmoothSeason | None:
-    """Return what a name such as `year` or `year_with_5_harmonics` says, and None where it is not one of these."""
+    """Return the smooth season of a name such as `year` or `year_with_5_harmonics`, and None for other names."""
     match = _SMOOTH.fullmatch(name)
     cycle, harmonics = (match[1], int(match[2])) if match else (name, DEFAULT_HARMONICS)
     if cycle in CYCLES:

@@ -51,7 +51,7 @@ def test_the_models_of_a_bank_are_issms():
         bank.dynamics.log_shape.copy_(torch.tensor([[0.5, 1.0], [2.0, 1.5]]))
         bank.dynamics.log_power.fill_(0.0)
         bank.dynamics.logit_own.fill_(math.log(1 / 3))
-    bank.dynamics.forgetting = bank.dynamics.settling = torch.ones_like
+    bank.dynamics.forgetting = bank.dynamics.volatility_discount = torch.ones_like
     batch = make_batch(bank, entries_of("bank"))
     with torch.no_grad():
         state = bank.filter(batch)[0].bank
@@ -235,7 +235,7 @@ def test_widths_settle_over_the_horizon():
         belief = bank.filter(batch)[0]
         found = bank.inference.marginals(belief, batch).deviation.squeeze(-1)
         widths = bank.inference._weighted(belief.bank)[1].flatten(1).unsqueeze(-1)
-        bank.dynamics.lasting = torch.zeros_like
+        bank.dynamics.volatility_persistence = torch.zeros_like
         plain = bank.inference.marginals(belief, batch).deviation.squeeze(-1)
     lasting = [quad(lambda t: math.exp(-t / 2), 0, ahead)[0] / ahead for ahead in range(1, found.shape[-1] + 1)]
     expected = plain * (1 + (widths.square() - 1) * torch.tensor(lasting, dtype=plain.dtype)).sqrt()
@@ -283,7 +283,7 @@ def test_changes_over_gaps_do_not_count():
 def test_the_future_has_the_likelihood_of_the_mixture():
     """The joint density of all models by the dense t of the horizon, with the slopes of transformations."""
     bank = make_model("bank")
-    bank.dynamics.settling = torch.ones_like
+    bank.dynamics.volatility_discount = torch.ones_like
     batch = make_batch(bank, entries_of("bank"))
     with torch.no_grad():
         loss = bank.loss(batch)

@@ -1,4 +1,4 @@
-"""What a fitted model says beside its forecasts: regimes, anomalies, effects of interventions, and news."""
+"""Answers of a fitted model beside its forecasts: regimes, anomalies, effects of interventions, and news."""
 
 from tsforecast.analysis.anomalies import anomalies
 

@@ -1,4 +1,4 @@
-"""What a trained model says of every step of a series: before it is seen, and with hindsight."""
+"""Accounts of a trained model on every step of a series: before the step is seen, and with hindsight."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,21 +29,21 @@ _PATHS = 200  # of the next step, where its distribution has no closed form
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Account:
-    """What a model says of every step of a series.
+    """The predictions and residuals of a model at every step of a series.
 
     Attributes:
         item_id: Name of the series; None where it has none.
         start: Its first period.
         values: Its values, NaN where missing.
-        begin: First step with a prediction: the first with a value, or of models whose predictions go from belief to
-            belief the middle of the first part.
+        begin: First step with a prediction. It is the first with a value; in models that predict from belief to belief
+            it is the middle of the first part.
         predicted: Distributions of the steps from `begin` on, each given those before; a row each.
         others: Likewise given all other steps; None of models without a smoother of this kind.
-        exponents: Of the powers of two by which the values behind these distributions are divided.
+        exponents: Exponents of the powers of two that divide the values behind these distributions.
         info: Of its entry, see `tsforecast.data.calendar.stamps`.
         shocks: Auxiliary residuals of shocks to parts of the state, see `Disturbances`, from `begin` on; by part. Of
             mixtures roots of their mean squares, and under "error" those of observations.
-        changed: Where so many outliers in a row had come that the series has changed, see `tsforecast.core.outliers`.
+        changed: Steps at which many outliers in a row show that the series has changed, see `tsforecast.core.outliers`.
     """
 
     item_id: str | None
@@ -66,14 +66,14 @@ class Account:
         """
         marginals = self.others if given_all else self.predicted
         assert marginals is not None
-        found = np.full(self.values.shape, np.nan)
+        scores = np.full(self.values.shape, np.nan)
         known = np.ldexp(self.values[self.begin :] + more, -self.exponents)
         filled = torch.from_numpy(np.nan_to_num(known)).unsqueeze(1)
-        found[self.begin :] = np.where(np.isnan(known), np.nan, marginals.normal_score(filled).squeeze(1).numpy())
-        return found
+        scores[self.begin :] = np.where(np.isnan(known), np.nan, marginals.normal_score(filled).squeeze(1).numpy())
+        return scores
 
     def residuals(self, target: int) -> Float[NDArray[np.float64], " time"] | None:
-        """Return the errors of a target given all other steps, by which kinds are told; None where a model has none."""
+        """Return the errors of a target given all other steps, used to name kinds; None where a model has none."""
         if self.others is not None:
             return self.errors(given_all=True)[:, target]
         if ERROR not in self.shocks:
@@ -87,18 +87,18 @@ class Account:
         marginals = self.others if given_all else self.predicted
         assert marginals is not None
         levels = torch.special.ndtr(torch.tensor(scores, dtype=torch.float64)).clamp(1e-300, 1 - 1e-16)
-        found = np.full((len(scores), *self.values.shape), np.nan)
-        found[:, self.begin :] = np.ldexp(marginals.quantile(levels).squeeze(2).numpy(), self.exponents)
-        return found
+        quantiles = np.full((len(scores), *self.values.shape), np.nan)
+        quantiles[:, self.begin :] = np.ldexp(marginals.quantile(levels).squeeze(2).numpy(), self.exponents)
+        return quantiles
 
 
 def accounts(
     predictor: StateSpacePredictor, entries: Sequence[dict[str, Any]], learn: Sequence[int]
 ) -> Iterator[Account]:
-    """Return what a predictor's model says of every step of some series, in order.
+    """Yield the account of a predictor's model on every step of some series, in order.
 
-    Scales are those of the first part of each series, so that no step is judged by what comes after it. Outliers count
-    as missing for the steps after them, see `tsforecast.core.outliers`: a spike moves no prediction.
+    Scales are those of the first part of each series, so that no step is judged by later ones. Outliers count as
+    missing for the steps after them, see `tsforecast.core.outliers`: a spike moves no prediction.
 
     Args:
         predictor: Of any model. Predictions of linear systems are exact. Banks and pools give exact mixtures, and
@@ -118,13 +118,13 @@ def accounts(
         windows.append(since_first_value(cut(prepared, len(prepared["target"]), None, 0)))
         length = len(windows[-1]["past_target"])
         waiting.setdefault((length, first - len(prepared["target"]) + length), []).append(number)
-    found: dict[int, Account] = {}
+    by_place: dict[int, Account] = {}
     for (length, first), places in waiting.items():
         size = _together(histories, windows[places[0]], length)
         for here in (places[k : k + size] for k in range(0, len(places), size)):
             group = _batch(histories, [windows[k] for k in here], max(first, 1))
-            found.update((k, _account(entries[k], *one)) for k, one in zip(here, group, strict=True))
-    yield from (found[k] for k in range(len(entries)))
+            by_place.update((k, _account(entries[k], *one)) for k, one in zip(here, group, strict=True))
+    yield from (by_place[k] for k in range(len(entries)))
 
 
 def _account(
@@ -146,7 +146,7 @@ def _account(
 
 
 def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
-    """Return how many series are taken at a time."""
+    """Return the number of series to take at a time."""
     inference = histories.net.inference
     with torch.no_grad():
         size = num_states(inference, collate([window], histories.device))
@@ -158,7 +158,7 @@ _Found = tuple[Marginals, Marginals | None, dict[str, NDArray[Any]], NDArray[np.
 
 @torch.no_grad()
 def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> list[_Found]:
-    """Return what the model says of each of the series of a batch, which are of one length."""
+    """Return the account of each of the series of a batch; all are of one length."""
     exponents = histories.exponents(windows)
     batch = collate(windows, histories.device, exponents)
     inference = histories.net.inference
@@ -172,7 +172,7 @@ def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> l
 
 
 def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]) -> list[_Found]:
-    """Return what a linear system says, by its filter and its smoother."""
+    """Return the account of a linear system, by its filter and its smoother."""
     location, scale = inference.scale_of(_steps(batch, 0, learn))
     time_slice = inference.slice_of(batch, "past")
     model = inference.dynamics.linear(time_slice, Series.of(batch))
@@ -184,7 +184,7 @@ def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponen
     ours = disturbances(model.system, model.prior, values, None if bool(seen.all()) else seen, (changed, again))
     units = inference.units
     shocks = ours.shocks.abs().double().cpu().numpy()
-    found = []
+    per_series = []
     for series, powers in enumerate(exponents):
         marginals = []
         for mean, variance in (ours.predicted, ours.others):
@@ -194,8 +194,8 @@ def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponen
             both = (mean.unsqueeze(1).cpu(), deviation.unsqueeze(1).cpu())
             marginals.append(Marginals.single(*both, units.transformation, units.clip))
         by_part = {name: shocks[:, series, places].max(-1) for name, places in parts.items()}
-        found.append((*marginals, by_part, powers, (changed[:, series] > 0).cpu().numpy()))
-    return found
+        per_series.append((*marginals, by_part, powers, (changed[:, series] > 0).cpu().numpy()))
+    return per_series
 
 
 def _by_step(
@@ -226,10 +226,10 @@ def _by_step(
 
 def _ahead(histories: Histories, belief: Belief, future: dict[str, Any]) -> Marginals:
     """Return the distribution of the next step: in closed form, or around sample paths."""
-    found = histories.net.inference.marginals(belief, future)
-    if found is not None:
+    mixture = histories.net.inference.marginals(belief, future)
+    if mixture is not None:
         return dataclasses.replace(
-            found, **{name: getattr(found, name).cpu() for name in ("log_weight", "mean", "deviation", "size")}
+            mixture, **{name: getattr(mixture, name).cpu() for name in ("log_weight", "mean", "deviation", "size")}
         )
     paths = histories.net.forecast(belief, future, _PATHS).double().cpu()  # (series, path, 1, target)
     width = 1.06 * paths.std(1, keepdim=True) * _PATHS**-0.2  # a kernel of Silverman's width around each
@@ -252,7 +252,7 @@ def _steps(batch: dict[str, Any], first: int, end: int) -> dict[str, Any]:
 
 
 def _as_future(batch: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch whose past is the future, of which nothing is known."""
+    """Return a batch with its past as the future, and no known values."""
     names = ("time_feat", "season_index", "dynamic_real")
     free: Tensor = torch.full_like(batch["past_target"], torch.nan)
     return {**batch, **{f"future_{name}": batch[f"past_{name}"] for name in names}, "known_future": free}

@@ -1,4 +1,4 @@
-"""Anomalies of series: steps and stretches that are rare under a model of what came before them."""
+"""Anomalies of series: steps and stretches that are rare under a model of the steps before them."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -51,16 +51,16 @@ def anomalies(
     """Return every step of some series with its tail probability, and whether it is an anomaly.
 
     A step has three statistics: the size of its standardised error under the model; the sum of the errors, given the
-    past, of the stretch that ends with it; and how far their variance is from what it was. The steps before say how
-    rare each of them is, see `tsforecast.analysis.rarity`: so the share of ordinary steps that are flagged is `rate`,
-    also where the model's own tails are wrong, or the volatility changes.
+    past, of the stretch that ends with it; and the distance of their variance from its past. The steps before give the
+    rarity of each statistic, see `tsforecast.analysis.rarity`. So the share of ordinary steps that are flagged is
+    `rate`, also where the model's own tails are wrong, or the volatility changes.
 
     Args:
         data: A frame in long format, see `tsforecast.data.read_task`, or GluonTS data entries.
         predictor: Of a model that is trained. None trains an `issm` on the first part of the data, by likelihood.
         rate: Share of ordinary steps that are flagged.
-        since: First time that is judged; what is before it teaches what is ordinary. None for the first 30 % of each
-            series.
+        since: First time that is judged; the steps before it are examples of the ordinary. None for the first 30 % of
+            each series.
         given: "past" judges each step given those before it; "all" given those after it as well, which only models that
             are one linear system can.
         stretch: Steps of a stretch; None for a season, as far as it is from 5 to 24.
@@ -89,7 +89,7 @@ def anomalies(
     learn = [learning_steps(entry, since) for entry in entries]
     if predictor is None:
         predictor = trained(entries, learn, alias, seed)
-    found = []
+    tables = []
     for account, first in zip(accounts(predictor, entries, learn), learn, strict=True):
         if given == "all" and account.others is None:
             raise ValueError(
@@ -98,16 +98,16 @@ def anomalies(
             )
         season = default_season(alias)
         length = stretch or min(max(season, SHORTEST), _LONGEST)
-        found += [
+        tables += [
             _judged(account, k, first, rate, given == "all", (length, season), targets) for k in range(len(targets))
         ]
-    frame = pd.concat(found, ignore_index=True)
+    frame = pd.concat(tables, ignore_index=True)
     frame = frame if len(targets) > 1 else frame.drop(columns="target")
     return frame if read is None else as_read(frame, read, cells_of(entries))
 
 
 def learning_steps(entry: Mapping[str, Any], since: str | pd.Timestamp | pd.Period | None) -> int:
-    """Return how many steps of a series are before the judged part.
+    """Return the number of steps of a series before the judged part.
 
     Raises:
         ValueError: If the date is outside of the series, or too few of the steps have a value.
@@ -147,7 +147,7 @@ def _entries(
     columns: Columns | Mapping[str, Any] | None,
     freq: str | None,
 ) -> tuple[list[dict[str, Any]], str, Sequence[str], Columns | None]:
-    """Return entries, their frequency, the names of their targets, and what the columns of a frame are."""
+    """Return entries, their frequency, the names of their targets, and the roles of the columns of a frame."""
     freq, read = predictor.freq if predictor is not None else freq, None
     if isinstance(data, pd.DataFrame):
         given = None if predictor is None else predictor.columns
@@ -194,16 +194,16 @@ def _judged(
     (errors, counts), (ahead, _) = (_errors(account, target, learn, every) for every in (given_all, False))
     floor = _floor(account, target, learn, given_all) if counts is None else np.zeros(len(errors))
     try:
-        found = rarity(errors, ahead, floor, learn, length, rate, season)
+        judged = rarity(errors, ahead, floor, learn, length, rate, season)
     except ValueError as error:
         raise ValueError(f"series {account.item_id!r}: {error}") from error
     missing = np.isnan(account.values[:, target])
     gone = missing_tails(missing, learn)
-    tails = np.where(missing & (np.arange(len(errors)) >= max(learn, account.begin)), gone, found.tails)
+    tails = np.where(missing & (np.arange(len(errors)) >= max(learn, account.begin)), gone, judged.tails)
     lower, expected, upper = (
-        _interval(account, target, found.reach, given_all)
+        _interval(account, target, judged.reach, given_all)
         if counts is None
-        else counts.quantiles(np.stack([-found.reach, np.zeros_like(found.reach), found.reach]))
+        else counts.quantiles(np.stack([-judged.reach, np.zeros_like(judged.reach), judged.reach]))
     )
     flagged = tails <= rate
     events = _events(flagged, length)
@@ -265,11 +265,11 @@ def _interval(
 
 
 def _events(flagged: NDArray[np.bool_], length: int) -> NDArray[np.int64]:
-    """Return numbers of stretches of flagged steps, which are less than a stretch apart; 0 where none is flagged."""
+    """Return numbers of stretches of flagged steps less than a stretch apart; 0 where none is flagged."""
     places = np.flatnonzero(flagged)
-    found = np.zeros(len(flagged), np.int64)
-    found[places] = np.cumsum(np.diff(places, prepend=-length - 1) > length)
-    return found
+    numbers = np.zeros(len(flagged), np.int64)
+    numbers[places] = np.cumsum(np.diff(places, prepend=-length - 1) > length)
+    return numbers
 
 
 def _kinds(
@@ -281,7 +281,7 @@ def _kinds(
     length: int,
 ) -> list[str]:
     """Return the kind of each step's event."""
-    found = [""] * len(events)
+    kinds = [""] * len(events)
     errors = account.residuals(target)
     usual = 1.0 if errors is None else max(float(np.nanmean(errors[:learn] ** 2)), _LEAST_SQUARE)
     shocks = {name: np.append(np.zeros(account.begin), values) for name, values in account.shocks.items()}
@@ -294,5 +294,5 @@ def _kinds(
         else:
             kind = kind_of(first, last, errors, shocks, usual, 3 * length, account.changed)
         for place in places:
-            found[place] = kind
-    return found
+            kinds[place] = kind
+    return kinds

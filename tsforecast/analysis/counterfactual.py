@@ -1,12 +1,12 @@
-"""What series would have been: Bayesian structural models of the time before an intervention, and their joint paths.
+"""Counterfactual series: Bayesian structural models of the time before an intervention, and their joint paths.
 
     y_t = level_t + wandering_t + season_t + growth t + x_t' coefficients + noise_t
 
-The structures of `tsforecast.analysis.structures` say how level, slope and seasons move; some are still. Given the
-ratios of variances to that of the noise the model is conjugate: the Kalman filter whitens series, time and controls
-alike, and what is left is a regression (Harvey 1989, section 3.4; see `tsforecast.analysis.regression`). Structures,
-ratios and the sizes of coefficients lie on a grid and are weighed by evidence, where level and seasons begin anywhere
-(diffuse: their first values tell nothing). So draws are exact up to the grid, and no chain has to converge. With
+The structures of `tsforecast.analysis.structures` define the motion of level, slope and seasons; some stand still.
+Given the ratios of variances to that of the noise the model is conjugate: the Kalman filter whitens series, time and
+controls alike, and a regression is left (Harvey 1989, section 3.4; see `tsforecast.analysis.regression`). Structures,
+ratios and the sizes of coefficients lie on a grid and are weighed by evidence. Level and seasons begin anywhere
+(diffuse), so their first values are no evidence. Draws are exact up to the grid, and no chain has to converge. With
 `level_sd` the prior is that of Brodersen et al. (2015, "Inferring causal impact using Bayesian structural time-series
 models").
 """
@@ -59,7 +59,7 @@ class Past:
 
 @dataclasses.dataclass(frozen=True)
 class _Ends:
-    """What the filters know at the end of the past; covariances in units of the variance of the noise.
+    """The beliefs of the filters at the end of the past; covariances in units of the variance of the noise.
 
     Attributes:
         mean: Of the states, from controls, time and the series.
@@ -94,11 +94,11 @@ def paths(
     own = moving or not bool((past.observed == past.observed[:, :1]).all())
     each = len(grid.level) * (states * (states if own else columns) + columns * _BLOCK)
     each = max(each, num_samples * max(horizon * (1 + moving), states * columns))
-    found = [
+    chunks = [
         _paths(model, grid, system, past.part(part), horizon, num_samples, generator)
         for part in torch.arange(past.values.shape[1]).split(max(1, _CELLS // each))
     ]
-    return torch.cat(found)
+    return torch.cat(chunks)
 
 
 def _paths(
@@ -113,9 +113,9 @@ def _paths(
     """Return paths of series that fit into memory together."""
     whitened, ends = whiten(model, grid, system, past)
     draws = draw(whitened, prior_of(model, grid, past), num_samples, generator)
-    found = _simulate(model, grid, system, past, ends, draws, horizon, generator)
+    simulated = _simulate(model, grid, system, past, ends, draws, horizon, generator)
     later = _columns(past)[len(past.values) :]
-    return found + torch.einsum("hsk,snk->snh", later, draws.coefficients)
+    return simulated + torch.einsum("hsk,snk->snh", later, draws.coefficients)
 
 
 def _columns(past: Past) -> Float[Tensor, "steps series column"]:
@@ -202,12 +202,12 @@ def _moved(system: System, grid: Grid, cov: Tensor, time: int, own: int) -> Tens
     """Return the covariance of the states and of coefficients that move, a step later."""
     if cov.shape[-1] == own:
         return system.moved(cov, time)
-    found = cov.clone()
-    found[..., :own, :own] = system.moved(cov[..., :own, :own], time)
+    after = cov.clone()
+    after[..., :own, :own] = system.moved(cov[..., :own, :own], time)
     cross = system.transition.unsqueeze(1) @ cov[..., :own, own:]
-    found[..., :own, own:], found[..., own:, :own] = cross, cross.mT
-    found[..., own:, own:] += (grid.coefficient[:, None, None, None]) * torch.eye(cov.shape[-1] - own, dtype=cov.dtype)
-    return found
+    after[..., :own, own:], after[..., own:, :own] = cross, cross.mT
+    after[..., own:, own:] += (grid.coefficient[:, None, None, None]) * torch.eye(cov.shape[-1] - own, dtype=cov.dtype)
+    return after
 
 
 def _simulate(
@@ -238,26 +238,26 @@ def _simulate(
     flat, scale = state.flatten(0, 1), draws.variance.sqrt().flatten().unsqueeze(-1)
     drawn = torch.randn(flat.shape, generator=generator, dtype=flat.dtype) * scale
     fresh = torch.randn(len(flat), horizon, generator=generator, dtype=torch.float32)
-    found = flat.new_empty(len(flat), horizon)
+    simulated = flat.new_empty(len(flat), horizon)
     for key, rows in enumerate(order):
         point = int(which[key])
         flat[rows] += drawn[rows] @ factor[key].mT
         moved = (fresh[rows] @ noise[point].float().mT) * scale[rows]
-        found[rows] = flat[rows, :own] @ ahead[point].mT + moved
-    found = found.unflatten(0, (series, samples))
+        simulated[rows] = flat[rows, :own] @ ahead[point].mT + moved
+    simulated = simulated.unflatten(0, (series, samples))
     if not model.moves:
-        return found
+        return simulated
     steps = torch.randn(series, samples, horizon, past.controls.shape[-1], generator=generator, dtype=torch.float32)
     size = (grid.coefficient[draws.point] * draws.variance).sqrt()
     coefficients = flat.unflatten(0, (series, samples))[..., None, own:] + (steps * size[..., None, None]).cumsum(2)
     later = past.controls[len(past.values) : len(past.values) + horizon]
-    return found + torch.einsum("hsk,snhk->snh", later, coefficients)
+    return simulated + torch.einsum("hsk,snhk->snh", later, coefficients)
 
 
 def _ahead(
     system: System, points: Int[Tensor, " chosen"], first: int, horizon: int
 ) -> tuple[Float[Tensor, "chosen horizon state"], Float[Tensor, "chosen horizon horizon"]]:
-    """Return what the steps ahead make of the state, and a factor of the covariance of all that comes between.
+    """Return the weights of the state in the steps ahead, and a factor of the covariance of all later noise.
 
     Args:
         system: Of all points.

@@ -1,4 +1,4 @@
-"""Negative binomial distributions of counts around what a model expects.
+"""Negative binomial distributions of counts around a model's expectations.
 
 A model of linear systems has Gaussian errors, of values or of their logarithms. Counts have neither: small ones
 are skewed, and vary more where more is expected.
@@ -40,13 +40,13 @@ class Counts:
         probability: Float[Numbers, " time"],
         learn: Bool[NDArray[np.bool_], " time"],
     ) -> "Counts | None":
-        """Return the distributions under which the first part of a series is likeliest.
+        """Return the distributions that make the first part of a series likeliest.
 
-        None if its values are no counts, or are likelier as a model has them.
+        None if its values are no counts, or are likelier under the model.
 
         Args:
             values: NaN where missing.
-            expected: Medians of a model. All are multiplied by what makes their sum that of the values.
+            expected: Medians of a model. All are multiplied by one factor, so that their sum is that of the values.
             probability: Of each count under the model.
             learn: Steps of the first part that teach.
         """
@@ -57,8 +57,8 @@ class Counts:
         share = counts.sum() / median.sum()
 
         def loss(log_size: float) -> float:
-            found = cls(share * median, float(np.exp(log_size)))._law().logpmf(counts)
-            return -float(np.maximum(found, _RAREST).sum())
+            log_mass = cls(share * median, float(np.exp(log_size)))._law().logpmf(counts)
+            return -float(np.maximum(log_mass, _RAREST).sum())
 
         best: Any = optimize.minimize_scalar(loss, bounds=_SIZES, method="bounded")
         with np.errstate(divide="ignore"):
@@ -70,8 +70,8 @@ class Counts:
         law, known = self._law(), np.nan_to_num(values)
         half = law.pmf(known) / 2
         above, below = np.maximum(law.sf(known) + half, _SMALLEST), np.maximum(law.cdf(known) - half, _SMALLEST)
-        found = np.where(above < 0.5, -stats.norm.ppf(above), stats.norm.ppf(below))
-        return np.where(np.isnan(values), np.nan, found)
+        scores = np.where(above < 0.5, -stats.norm.ppf(above), stats.norm.ppf(below))
+        return np.where(np.isnan(values), np.nan, scores)
 
     def quantiles(self, scores: Float[Numbers, "*row time"]) -> Float[Numbers, "*row time"]:
         """Return the counts with some normal scores."""

@@ -2,8 +2,8 @@
 
 A record has two statistics. One is its surprise under a switching model of the records before it, which knows times of
 the day and of the week, and scales of noise (`SwitchingLevels`). The other is its novelty: the distance of its
-value from the nearest value so far. `Judge` says how rare each is among those before: p and p'. Of the t records so far
-about E = t p p' are as rare, if the two go their own ways.
+value from the nearest value so far. `Judge` gives the rarity of each among those before: p and p'. Of the t records so
+far about E = t p p' are as rare, if the two go their own ways.
 
 An alarm is news: the alarm score of a record is 1 / (1 + E) if its E is below that of all records of a while before
 it, and 0 otherwise.
@@ -47,7 +47,7 @@ class DetectorState:
 
 @dataclasses.dataclass(frozen=True)
 class Verdicts:
-    """What a detector says of records.
+    """The verdicts of a detector on records.
 
     Attributes:
         expected: Mean of a record given those before it.
@@ -78,7 +78,7 @@ class Detector:
     memory: int = 50_000
 
     def begin(self, timestamps: NDArray[Any], values: Numbers) -> DetectorState:
-        """Return the state after the first part of a series, which teaches what is ordinary.
+        """Return the state after the first part of a series: an example of ordinary records.
 
         Args:
             timestamps: Of its records.
@@ -90,23 +90,23 @@ class Detector:
         known = int((~np.isnan(values)).sum())
         if known < LEAST + 2:  # the first two have no surprise
             raise ValueError(f"expected at least {LEAST + 2} values to learn what is ordinary, got {known}")
-        followed, found = self.model.step(self.model.begin(timestamps, values), timestamps, values)
+        followed, predicted = self.model.step(self.model.begin(timestamps, values), timestamps, values)
         seen, novelty = self._novelty(np.empty(0), values)
-        past = np.stack([found.surprise, novelty], 1)[-self.memory :]
+        past = np.stack([predicted.surprise, novelty], 1)[-self.memory :]
         recent = np.full(max(int(self.silence * len(values)), 1), -np.inf)
         return DetectorState(followed, seen, past, Judge.of(past), len(values), len(values), recent)
 
     def step(self, state: DetectorState, timestamps: NDArray[Any], values: Numbers) -> tuple[DetectorState, Verdicts]:
-        """Return the state after new records, and what is said of each; one or many at a time give the same.
+        """Return the state after new records, and the verdict on each; one or many at a time give the same.
 
         Args:
             state: Before them.
             timestamps: Of the records.
             values: Their values, NaN where missing.
         """
-        followed, found = self.model.step(state.followed, timestamps, values)
+        followed, predicted = self.model.step(state.followed, timestamps, values)
         seen, novelty = self._novelty(state.values, values)
-        statistics = np.stack([found.surprise, novelty], 1)
+        statistics = np.stack([predicted.surprise, novelty], 1)
         tails, scores = np.empty(len(values)), np.empty(len(values))
         past, judge, renewed, first = state.past, state.judge, state.renewed, 0
         while first < len(values):
@@ -122,7 +122,7 @@ class Detector:
         before = np.lib.stride_tricks.sliding_window_view(both[:-1], len(state.recent)).max(1)
         alarm = np.where(rarity > before, 1 / (1 + 10 ** -np.maximum(rarity, -300.0)), 0.0)
         after = DetectorState(followed, seen, past, judge, renewed, state.count + len(values), both[len(values) :])
-        return after, Verdicts(found.expected, tails, alarm, found.regimes.sum(2))
+        return after, Verdicts(predicted.expected, tails, alarm, predicted.regimes.sum(2))
 
     def _novelty(self, seen: Numbers, values: Numbers) -> tuple[Numbers, Numbers]:
         """Return the values so far after new ones, and the distance of each new one from those before it."""

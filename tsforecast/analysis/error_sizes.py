@@ -29,8 +29,8 @@ Numbers = NDArray[np.float64]
 def sizes(errors: Numbers, floor: Numbers, first: int, learn: int) -> Float[Numbers, " time"]:
     """Return the expected size of each error given those before it.
 
-    The mean square is a constant, or a GARCH(1, 1) recursion whose squares are bounded: what the errors before are
-    likeliest under; outliers tell nothing. In the first part both are those of all of it.
+    The mean square is a constant, or a GARCH(1, 1) recursion with bounded squares: the one that makes the errors before
+    likeliest, without outliers. In the first part both are estimated from all of it.
 
     Args:
         errors: Standardised by a model; NaN where there is none.
@@ -62,7 +62,7 @@ def sizes(errors: Numbers, floor: Numbers, first: int, learn: int) -> Float[Numb
 
 
 def _mean_square(errors: Numbers) -> float:
-    """Return the mean square of errors, of which outliers count no more than their bound."""
+    """Return the mean square of errors; outliers count no more than their bound."""
     square = (float(np.median(np.abs(errors))) / 0.6745) ** 2 or float(np.mean(errors**2))
     for _ in range(10):
         square = float(np.minimum(errors**2, BOUND**2 * square).mean()) / _BOUNDED
@@ -74,9 +74,9 @@ def scaled(
 ) -> tuple[Float[Numbers, " time"], Float[Numbers, " time"], Float[Numbers, " time"]]:
     """Return errors in units of their sizes, these sizes, and the former as stretches have them: NaN for outliers.
 
-    Errors within the floor are 0. Behind an outlier a share of it, which halves with every stretch, is the floor if it
-    is above the size: a model needs some steps to follow, and what it then misses is no news. Stretches leave these
-    steps out. More outliers in a row than the model leaves out are a change, and stay.
+    Errors within the floor are 0. After an outlier a share of it is the floor while it is above the size; the share
+    halves with every stretch. A model needs some steps to follow, so its errors there are no news. Stretches leave
+    these steps out. More outliers in a row than the model leaves out are a change, and stay.
 
     Args:
         errors: Standardised by a model; NaN where there is none.
@@ -98,8 +98,8 @@ def scaled(
             run = run + 1 if error > FAR * size[time] else 0
             left_out[time] |= 0 < run <= MOST
             echo = max(echo, _ECHO * error) if run else echo
-    found = np.where(np.abs(errors) <= least, 0.0, errors / size)
-    return found, size * share, np.where(left_out, np.nan, found)
+    standard = np.where(np.abs(errors) <= least, 0.0, errors / size)
+    return standard, size * share, np.where(left_out, np.nan, standard)
 
 
 def of_season(errors: Numbers, first: int, learn: int, season: int) -> Float[Numbers, " time"]:

@@ -1,4 +1,4 @@
-"""What a forecast is made of: level, trend, seasons and covariates, and what the last steps did to each of them."""
+"""The parts of a forecast: level, trend, seasons and covariates, and the effect of the last steps on each."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def explain(
     recent: int | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Return the parts of forecasts, which add up to their means.
+    """Return the parts of forecasts; they add up to the means of these.
 
     Parts are the components of the model, as the smoother sees them behind the end of the data; the location of the
     series belongs to the first. All is in transformed units: under a transformation such as log1p the parts add up on
@@ -38,8 +38,8 @@ def explain(
         predictor: Of a model whose state has components with names, or of a bank or pool of linear models.
         data: Entries, or a DataFrame in long format, as `StateSpacePredictor.predict` takes them.
         columns: What the columns of a frame are; None for those of the training.
-        recent: Number of last steps whose doing is told apart; None for a season, of at least 7 steps. What they did is
-            the part less the same part as it was forecast without them.
+        recent: Number of last steps to show the effect of; None for a season, of at least 7 steps. Their effect is the
+            part less the same part, forecast without them.
         seed: Of particles.
 
     Returns:
@@ -118,7 +118,7 @@ def _parts(
 def _mixed(
     predictor: StateSpacePredictor, net: AbstractForecaster, entry: Mapping[str, Any], hidden: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
-    """Return the same of a mixture of linear models, whose parts are those of its forecast."""
+    """Return the parts of a forecast of a mixture of linear models; None for a series without earlier values."""
     known = _without_last(entry, hidden)
     if known is None:
         return None

@@ -1,4 +1,4 @@
-"""What an intervention did: the effect by step, on average and in total, beside what would have been without it."""
+"""The effect of an intervention by step, on average and in total, beside the counterfactual without it."""
 
 import dataclasses
 import logging
@@ -34,7 +34,7 @@ _TOGETHER = 10_000_000  # numbers of paths
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How effects are estimated.
+    """Options of the estimation of effects.
 
     Attributes:
         seasons: Components of seasons joined by "+", see `component_names`; "auto" for those of the frequency, "none".
@@ -105,11 +105,11 @@ def impact(
     freq: str | None = None,
     options: Options = Options(),
 ) -> Impact:
-    """Return what interventions did to series, by what these would have been without.
+    """Return the effects of interventions on series, measured against their counterfactuals.
 
-    The time before says how a series moves by itself and with its controls; see `tsforecast.analysis.counterfactual`.
-    Controls must not be touched by the intervention. Of several interventions, each is compared with a continuation of
-    the time before it, in which the steps of those before it count as missing.
+    The model of a series and its controls is learnt from the time before; see `tsforecast.analysis.counterfactual`.
+    Controls must not be touched by the intervention. Each of several interventions is compared with a continuation of
+    the time before it. There, the steps of earlier interventions count as missing.
 
     Args:
         data: A table with a row for each series and time stamp, as `read_task` takes it; missing values may be.
@@ -148,9 +148,9 @@ def impact(
         pairs: Any = pairs_of(after, until)
     else:
         pairs = pairs_of_table(_in_columns(task, named) if dates is None else dates)
-    found = effects(task.entries, task.freq, pairs, [*roles.covariates], options)
+    tables = effects(task.entries, task.freq, pairs, [*roles.covariates], options)
     cells = cells_of(task.entries)
-    return Impact(*(as_read(getattr(found, one.name), task.columns, cells) for one in dataclasses.fields(Impact)))
+    return Impact(*(as_read(getattr(tables, one.name), task.columns, cells) for one in dataclasses.fields(Impact)))
 
 
 def _in_columns(task: ForecastTask, named: Sequence[str]) -> pd.DataFrame:
@@ -201,17 +201,17 @@ def effects(
             rows = zip(added.actual, added.without, added.count, strict=True)
             sums |= {(case.item, case.number): row for case, row in zip(part, rows, strict=True)}
     order: Any = {str(entry.get("item_id")): place for place, entry in enumerate(entries)}
-    found = []
+    frames = []
     for parts in zip(*tables, strict=True):
         table = pd.concat(parts)
         table = table.assign(place=table["item_id"].map(order))
         table = table.sort_values(["place", "intervention"], kind="stable")
-        found.append(table.drop(columns="place").reset_index(drop=True))
+        frames.append(table.drop(columns="place").reset_index(drop=True))
     items = [case.item for case in cases]
     ordered = [sums[case.item, case.number] for case in cases]
     all_sums = Sums(*(np.stack(parts) for parts in zip(*ordered, strict=True)))
     summary = summary_of(items, [case.number for case in cases], all_sums, options.level)
-    return Impact(found[0], summary, found[1], together(items, all_sums, options.level))
+    return Impact(frames[0], summary, frames[1], together(items, all_sums, options.level))
 
 
 def _with_dates(entries: Sequence[Mapping[str, Any]], dates: Mapping[str, Sequence[Pair]]) -> list[Mapping[str, Any]]:
@@ -237,22 +237,22 @@ def _estimate(
     model = StructuralModel(tuple(parse_component(name) for name in seasons), options.level_sd, options.dynamic)
     actual = np.stack([case.values[:steps] for case in cases], 1)
     known = ~np.isnan(actual[:before])
-    bent = transformation_of(options.transformation).apply(torch.from_numpy(np.nan_to_num(actual))).numpy()
-    centre, scale = _units(bent[:before], known)
+    transformed = transformation_of(options.transformation).apply(torch.from_numpy(np.nan_to_num(actual))).numpy()
+    centre, scale = _units(transformed[:before], known)
     controls = np.stack([case.controls[:steps] for case in cases], 1)
     middle, spread = _units(controls[:before], np.broadcast_to(known[..., None], controls[:before].shape))
     past = Past(
-        torch.from_numpy(np.where(known, (bent[:before] - centre) / scale, 0.0)),
+        torch.from_numpy(np.where(known, (transformed[:before] - centre) / scale, 0.0)),
         torch.from_numpy(known),
         torch.from_numpy((controls - middle) / spread),
         torch.from_numpy(index),
     )
     drawn = paths(model, past, horizon, options.num_samples, generator)
     unit, shift = (torch.from_numpy(x)[:, None, None] for x in (scale, centre))
-    would = transformation_of(options.transformation).restore(drawn * unit + shift).numpy()
+    without = transformation_of(options.transformation).restore(drawn * unit + shift).numpy()
     shown = min(before, 3 * horizon + _SHOWN)
     last = labelled(cases, before - shown, shown) | {"actual": actual[before - shown : before].T.ravel()}
-    frame, sums = tables_of(cases, actual[before:].T, would, options.level)
+    frame, sums = tables_of(cases, actual[before:].T, without, options.level)
     return frame, pd.DataFrame(last), sums
 
 
@@ -286,7 +286,7 @@ def _is_known(name: str, freq: str, index: NDArray[np.int64], before: int) -> bo
 
 
 def _units(values: NDArray[np.float64], known: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and standard deviation over time of what is known; a deviation of 1 of what does not change."""
+    """Return mean and standard deviation over time of the known values; constants get max(|mean|, 1)."""
     count = np.maximum(known.sum(0), 1)
     centre = np.where(known, values, 0.0).sum(0) / count
     spread = np.sqrt(np.square(np.where(known, values - centre, 0.0)).sum(0) / np.maximum(count - 1, 1))

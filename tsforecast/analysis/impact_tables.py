@@ -46,25 +46,25 @@ def labelled(cases: Sequence[Case], first: int, steps: int) -> dict[str, Any]:
 def tables_of(
     cases: Sequence[Case],
     actual: NDArray[np.float64],
-    would: NDArray[np.float64],
+    without: NDArray[np.float64],
     level: float,
 ) -> tuple[pd.DataFrame, Sums]:
-    """Return effects by step, and what sums over the steps are.
+    """Return effects by step, and the sums over the steps.
 
     Args:
         cases: Some, with the same steps.
         actual: What came, (series, step), NaN where missing.
-        would: Paths of what would have been, (series, sample, step).
+        without: Paths of what would have been, (series, sample, step).
         level: Of intervals.
     """
     seen = ~np.isnan(actual)
     ends = ((1 - level) / 2, (1 + level) / 2)
     rows = labelled(cases, cases[0].before, cases[0].horizon) | {"actual": actual.ravel()}
-    low, high = np.quantile(would, ends, axis=1)
-    mean = would.mean(1)
+    low, high = np.quantile(without, ends, axis=1)
+    mean = without.mean(1)
     for name, draws in (("predicted", (mean, low, high)), ("effect", (actual - mean, actual - high, actual - low))):
         rows |= dict(zip((name, f"{name}_lower", f"{name}_upper"), (x.ravel() for x in draws), strict=True))
-    held = would if seen.all() else np.where(seen[:, None], would, 0.0)
+    held = without if seen.all() else np.where(seen[:, None], without, 0.0)
     sums, came = held.cumsum(2), np.nan_to_num(actual).cumsum(1)
     low, high = np.quantile(sums, ends, axis=1)
     for end, x in (("", sums.mean(1)), ("_lower", high), ("_upper", low)):

@@ -1,4 +1,4 @@
-"""Series around interventions: where each begins and ends, and what is known before."""
+"""Series around interventions: the beginning and the end of each, and the known values before."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -67,15 +67,15 @@ def pairs_of(after: Dates, until: Dates | None) -> list[Pair]:
 
 def _paired(starts: Sequence[pd.Timestamp], ends: Sequence[pd.Timestamp | None]) -> list[Pair]:
     """Return the pairs, where an end that is None is the next start."""
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for start, end, following in zip(starts, ends, [*starts[1:], None], strict=True):
         end = following if end is None else end
         if end is not None and end <= start:
             raise ValueError(f"expected {option('until')} later than {option('after')}, got {end} and {start}")
         if end is not None and following is not None and following < end:
             raise ValueError(f"interventions overlap: one ends at {end}, the next begins after {following}")
-        found.append((start, end))
-    return found
+        pairs.append((start, end))
+    return pairs
 
 
 def _listed(dates: Dates) -> list[Any]:
@@ -94,8 +94,8 @@ def read_dates(values: Sequence[Any], name: str) -> list[pd.Timestamp]:
     Raises:
         ValueError: If one is no date, or day and month can not be told apart.
     """
-    found: dict[int, Any] = {k: _iso(value) for k, value in enumerate(values)}
-    rest = pd.Series({k: str(values[k]).strip() for k, stamp in found.items() if stamp is None}, dtype=object)
+    parsed: dict[int, Any] = {k: _iso(value) for k, value in enumerate(values)}
+    rest = pd.Series({k: str(values[k]).strip() for k, stamp in parsed.items() if stamp is None}, dtype=object)
     if len(rest):
         complete = [reading.stamps for reading in readings(rest) if reading.stamps.notna().all()]
         if not complete:
@@ -106,8 +106,8 @@ def read_dates(values: Sequence[Any], name: str) -> list[pd.Timestamp]:
             raise ValueError(
                 f"in {rest.iloc[0]!r} day and month can not be told apart; give {option(name, first)}, or {second!r}"
             )
-        found |= complete[0].to_dict()
-    stamps: list[Any] = [pd.Timestamp(found[k]) for k in range(len(values))]
+        parsed |= complete[0].to_dict()
+    stamps: list[Any] = [pd.Timestamp(parsed[k]) for k in range(len(values))]
     return stamps
 
 
@@ -151,13 +151,13 @@ def pairs_of_table(table: pd.DataFrame | str | Path) -> dict[str, list[Pair]]:
     rows: dict[str, list[int]] = {}
     for k in sorted(range(len(starts)), key=starts.__getitem__):
         rows.setdefault(str(frame[names[0]].iloc[k]), []).append(k)
-    found = {}
+    pairs = {}
     for item, own in rows.items():
         try:
-            found[item] = _paired([starts[k] for k in own], [ends.get(k) for k in own])
+            pairs[item] = _paired([starts[k] for k in own], [ends.get(k) for k in own])
         except ValueError as error:
             raise ValueError(f"series {item!r}: {error}") from error
-    return found
+    return pairs
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -182,7 +182,7 @@ def cases_of(entry: Mapping[str, Any], dates: Sequence[Pair], names: Sequence[st
     controls = np.asarray(entry.get("feat_dynamic_real", np.zeros((0, len(values)))), np.float64)[:, : len(values)].T
     with expected_alias_warnings():
         last = start + (len(values) - 1)
-    found = []
+    cases = []
     for number, (after, until) in enumerate(dates, 1):
         before, end = (_steps(entry, date, len(values)) for date in (after, until))
         if not 0 < before < len(values):
@@ -205,9 +205,9 @@ def cases_of(entry: Mapping[str, Any], dates: Sequence[Pair], names: Sequence[st
                 f"series {item!r}: the control {names[int(np.argmax(still))]!r} is constant up to {after}, and tells "
                 "nothing; leave it out"
             )
-        found.append(Case(item, number, start, values.copy(), controls, before, end - before, info))
+        cases.append(Case(item, number, start, values.copy(), controls, before, end - before, info))
         values[before:end] = np.nan
-    return found
+    return cases
 
 
 def _steps(entry: Mapping[str, Any], date: pd.Timestamp | None, most: int | None) -> int:

@@ -1,4 +1,4 @@
-"""One tail probability of several statistics of a step, calibrated by what their combination was before."""
+"""One tail probability of several statistics of a step, calibrated by the past of their combination."""
 
 import dataclasses
 
@@ -17,12 +17,12 @@ Statistics = Float[NDArray[np.float64], "time statistic"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Judge:
-    """What is ordinary for several statistics, and for Fisher's combination of their tail probabilities.
+    """The ordinary range of several statistics, and of Fisher's combination of their tail probabilities.
 
     The combination is the sum of -log10 p (Fisher 1932). The statistics of a step depend on each other, so its
-    distribution is not the chi-squared that Fisher has; it is learnt as those of the statistics are. What it is learnt
-    from are tail probabilities of each quarter of the past by the other three: those of a step by a past with
-    that step would be too regular, and alarms too many.
+    distribution is learnt, and is not the chi-squared of Fisher. It is learnt from tail probabilities of each quarter
+    of the past by the other three. A past that includes the judged step would give too regular probabilities, and then
+    too many alarms.
 
     Attributes:
         tails: Of each statistic.
@@ -34,7 +34,7 @@ class Judge:
 
     @classmethod
     def of(cls, past: Statistics) -> "Judge":
-        """Return what the statistics of a past teach; steps without them (NaN) are left out.
+        """Return the judge that the statistics of a past teach; steps without them (NaN) are left out.
 
         Raises:
             ValueError: If there are fewer than `LEAST` steps.
@@ -58,7 +58,7 @@ class Judge:
 
 
 def grown(count: int) -> int:
-    """Return the number of steps at which a past of so many is to be learnt from again."""
+    """Return the next number of steps to learn from, after learning from `count`."""
     return count + max(int(_GROWTH * count), 1)
 
 
@@ -67,5 +67,5 @@ def _tails(past: Statistics) -> tuple[Tail, ...]:
 
 
 def _combined(tails: tuple[Tail, ...], statistics: Statistics) -> NDArray[np.float64]:
-    found = [tail.probabilities(column) for tail, column in zip(tails, statistics.T, strict=True)]
-    return -np.log10(np.stack(found)).sum(0)
+    probabilities = [tail.probabilities(column) for tail, column in zip(tails, statistics.T, strict=True)]
+    return -np.log10(np.stack(probabilities)).sum(0)

@@ -1,4 +1,4 @@
-"""What kind an anomaly is: the component that moves, by the gain in likelihood of a model in which it does."""
+"""The kind of an anomaly: the component that moves, by the gain in likelihood of a model that lets it move."""
 
 import math
 
@@ -60,7 +60,7 @@ def kind_of(
 
 
 def _gain_of_variance(squares: Float[NDArray[np.float64], " step"]) -> float:
-    """Return the gain in likelihood of another variance of some standardised errors, of which these are squares."""
+    """Return the gain in likelihood of another variance of standardised errors, given their squares."""
     rest = np.sort(squares[~np.isnan(squares)])[:-1]
     if len(rest) < _FEW:
         return 0.0
@@ -73,25 +73,25 @@ def gains_of_changes(
 ) -> dict[str, Float[NDArray[np.float64], " time"]]:
     """Return the gain in likelihood of each change of level or slope that was taken for outliers, where it begins.
 
-    The errors of these outliers, which moved no prediction, are a constant or rise evenly. Half of what their squares
-    lose by regression on that is the gain. It goes to the better of the two; all other gains are 0.
+    The errors of these outliers, which moved no prediction, are a constant or rise evenly. The gain is half the
+    reduction of their squares by this regression. It goes to the better of the two; all other gains are 0.
 
     Args:
         errors: Standardised errors of all steps, as for `kind_of`.
         changed: Where as many outliers in a row had come that the filter took the next one for a change.
         usual: Mean square of ordinary errors.
     """
-    found = {kind: np.zeros(len(errors)) for kind in (SHIFT, _OF_PART[SLOPE])}
+    largest = {kind: np.zeros(len(errors)) for kind in (SHIFT, _OF_PART[SLOPE])}
     for time in np.flatnonzero(changed):
         run = np.flatnonzero(~np.isnan(errors[:time]))[-MOST:]
         shapes = np.ones(len(run)), run - run[0] + 1.0
         gains = [float(shape @ errors[run]) ** 2 / (shape @ shape) / (2 * usual) for shape in shapes]
-        found[list(found)[int(np.argmax(gains))]][run[0]] = max(gains)
-    return found
+        largest[list(largest)[int(np.argmax(gains))]][run[0]] = max(gains)
+    return largest
 
 
 def missing_tails(missing: Bool[NDArray[np.bool_], " time"], learn: int) -> Float[NDArray[np.float64], " time"]:
-    """Return how likely each missing step was, as the n-th of its run: begun, and gone on so far. Others are NaN.
+    """Return the probability of each missing step as the n-th of its run: begun, and gone on so far. Others are NaN.
 
     Runs begin and go on with the probabilities of a Markov chain, which the first part teaches (half a count is added
     to each: Krichevsky and Trofimov 1981).
@@ -103,9 +103,9 @@ def missing_tails(missing: Bool[NDArray[np.bool_], " time"], learn: int) -> Floa
     before, after = missing[: learn - 1], missing[1:learn]
     begun = (float((~before & after).sum()) + 0.5) / (float((~before).sum()) + 1)
     goes_on = (float((before & after).sum()) + 0.5) / (float(before.sum()) + 1)
-    found, run = np.full(len(missing), np.nan), 0
+    tails, run = np.full(len(missing), np.nan), 0
     for time, gone in enumerate(missing):
         run = run + 1 if gone else 0
         if run:
-            found[time] = begun * goes_on ** (run - 1)
-    return found
+            tails[time] = begun * goes_on ** (run - 1)
+    return tails

@@ -38,8 +38,8 @@ class Cell:
         kind: "revised", "withdrawn" or "new".
         time: Its step.
         target: Its target.
-        expected: What was held of it before; of a new one the median given the revised data, averaged over the models.
-        value: What is held of it now; of a withdrawn one the median given the others, likewise.
+        expected: The value before; for a new one the median given the revised data, averaged over the models.
+        value: The value now; for a withdrawn one the median given the others, averaged likewise.
         impact: Its share of the change.
     """
 
@@ -124,9 +124,11 @@ def _marginals(inference: ExactInference | BankInference, batch: Batch, begin: B
     return inference.marginals(inference.filter(batch, begin)[0], batch)
 
 
-def _last(found: Marginals, steps: int) -> Marginals:
+def _last(marginals: Marginals, steps: int) -> Marginals:
     """Return the distributions of the last steps."""
-    return dataclasses.replace(found, mean=found.mean[:, :, -steps:], deviation=found.deviation[:, :, -steps:])
+    return dataclasses.replace(
+        marginals, mean=marginals.mean[:, :, -steps:], deviation=marginals.deviation[:, :, -steps:]
+    )
 
 
 def _means(like: Marginals, mean: Tensor) -> Float[Tensor, "component horizon target"]:
@@ -156,7 +158,7 @@ def _cells(
         now: The data after.
         units: In which models see the data.
     """
-    found: dict[tuple[str, int, int], list[Any]] = {}
+    cells: dict[tuple[str, int, int], list[Any]] = {}
     for number, (news, location, scale, name, size) in enumerate(_news(inference, was, now, units)):
         nodes = slice(number * NODES, (number + 1) * NODES) if isinstance(inference, BankInference) else slice(None)
         own, share = slope[nodes].sum(0), float(weight[nodes].sum())
@@ -168,11 +170,11 @@ def _cells(
                 for x in (changes.expected, changes.value)
             ]
             for place, key in enumerate(zip(changes.time.tolist(), changes.target.tolist(), strict=True)):
-                one = found.setdefault((kind, *key), [torch.zeros_like(own), 0.0, 0.0, 0.0])
+                one = cells.setdefault((kind, *key), [torch.zeros_like(own), 0.0, 0.0, 0.0])
                 one[0] = one[0] + impact[place]
                 for k, x in enumerate((share, *(share * float(x[place]) for x in held)), 1):
                     one[k] += x
-    return [Cell(*key, low / total, high / total, impact) for key, (impact, total, low, high) in sorted(found.items())]
+    return [Cell(*key, low / total, high / total, impact) for key, (impact, total, low, high) in sorted(cells.items())]
 
 
 def _news(
@@ -185,8 +187,8 @@ def _news(
         location, scale = units.location, units.scale
         model = inference.dynamics.linear(whole, series)
         before, after = (_seen(past, location, scale) for past in pasts)
-        found = linear_news(model.system, model.prior, before, after, horizon)
-        yield found, location[0], scale[0], inference.units.transformation, 1.0
+        news = linear_news(model.system, model.prior, before, after, horizon)
+        yield news, location[0], scale[0], inference.units.transformation, 1.0
         return
     members, bank = inference.members, units.bank
     whole, *pasts = (members.wide(near(x, units.location, units.scale), bank.size) for x in (whole, *pasts))
@@ -200,8 +202,8 @@ def _news(
             own = dataclasses.replace(own, season_index=own.season_index[..., columns])
             model = member.linear(own, Series(series.index, category, series.static_real))
             before, after = (_seen(_row(past, code), location, scale) for past in pasts)
-            found = linear_news(model.system, model.prior, before, after, horizon)
-            yield found, location[0], scale[0], name, float(bank.size)
+            news = linear_news(model.system, model.prior, before, after, horizon)
+            yield news, location[0], scale[0], name, float(bank.size)
 
 
 def _row(wide: TimeSlice, row: int) -> TimeSlice:
@@ -226,10 +228,10 @@ def _pooled(parts: list[Shares], weights: Float[Tensor, " part"]) -> Shares:
         for cell in part.cells:
             cells.setdefault((cell.kind, cell.time, cell.target), []).append((weight, cell))
     joined = []
-    for key, found in sorted(cells.items()):
-        total = sum(weight for weight, _ in found)
-        held = [sum(w * getattr(cell, name) for w, cell in found) / total for name in ("expected", "value")]
-        impact = torch.stack([weight * cell.impact for weight, cell in found]).sum(0)
+    for key, terms in sorted(cells.items()):
+        total = sum(weight for weight, _ in terms)
+        held = [sum(w * getattr(cell, name) for w, cell in terms) / total for name in ("expected", "value")]
+        impact = torch.stack([weight * cell.impact for weight, cell in terms]).sum(0)
         joined.append(Cell(*key, held[0], held[1], impact))
     names = dict.fromkeys(name for part in parts for name in part.others)
     total = lambda x: sum((w * one for w, one in zip(weights, x, strict=True)), torch.zeros_like(parts[0].before))  # noqa: E731

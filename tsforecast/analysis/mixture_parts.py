@@ -1,8 +1,8 @@
-"""What the forecast of a mixture of linear models is made of: a bank's or a pool's, in the units of the data.
+"""The parts of the forecast of a mixture of linear models: a bank's or a pool's, in the units of the data.
 
 The mean of a mixture is a sum over components, each the weight times f(m), where f is the mean of a Gaussian behind a
 transformation and m the sum of the parts of a state. The parts are added one after the other, as the model names them:
-the share of a part is what f rises by when it is added, beginning at 0. So parts add up to the mean without a rest.
+the share of a part is the rise of f when it is added, beginning at 0. So parts add up to the mean without a rest.
 """
 
 import dataclasses
@@ -57,13 +57,15 @@ def _weighed(inference: Any, belief: Belief, future: Batch) -> Iterator[tuple[Te
             for share, parts in _weighed(member, known, own):
                 yield weight.to(share) * share, parts
         return
-    found = inference.marginals(belief, future)
+    mixture = inference.marginals(belief, future)
     for number, parts in enumerate(_of_models(inference, belief, future)):
         count = NODES if isinstance(inference, BankInference) else 1
         for component in range(number * count, (number + 1) * count):
             fields = ("log_weight", "mean", "deviation", "size")
-            one = {name: getattr(found, name)[:, component : component + 1].double() for name in fields}
-            alone = dataclasses.replace(found, **one, transformations=found.transformations[component : component + 1])
+            one = {name: getattr(mixture, name)[:, component : component + 1].double() for name in fields}
+            alone = dataclasses.replace(
+                mixture, **one, transformations=mixture.transformations[component : component + 1]
+            )
             yield alone.log_weight.exp()[0, 0], _in_units(alone, parts)
 
 
@@ -77,15 +79,15 @@ def _in_units(alone: Marginals, parts: Parts) -> Parts:
     means = lambda mean: dataclasses.replace(alone, mean=mean[None, None, :, None]).component_means()[0, 0, :, 0]  # noqa: E731
     whole, step = alone.mean[0, 0, :, 0], _STEP * alone.deviation[0, 0, :, 0].clamp_min(1e-9)
     slope = (means(whole + step) - means(whole - step)) / (2 * step)
-    found, before, reached = {}, torch.zeros_like(whole), torch.zeros_like(whole)
+    shares, before, reached = {}, torch.zeros_like(whole), torch.zeros_like(whole)
     names = [name for name in parts if name != FIT]
     for name in names:
         mean, deviation = (x.double() for x in parts[name])
         reached = whole if name == names[-1] else reached + mean  # the last digits are those of the forecast
         after = means(reached)
-        found[name] = after - before, (slope * deviation).square()
+        shares[name] = after - before, (slope * deviation).square()
         before = after
-    return {**found, FIT: (means(whole), (slope * parts[FIT][1].double()).square())}
+    return {**shares, FIT: (means(whole), (slope * parts[FIT][1].double()).square())}
 
 
 def _of_models(inference: ExactInference | BankInference, belief: Belief, future: Batch) -> Iterator[Parts]:
@@ -98,9 +100,9 @@ def _of_models(inference: ExactInference | BankInference, belief: Belief, future
         systems = inference.members.systems(state, belief.series, time_slice)
         for member, (before, system) in zip(inference.dynamics.structures, systems, strict=True):
             assert member.structure is not None
-            found = _parts(member.structure, before, system, location, scale, steps, has_covariates)
+            parts = _parts(member.structure, before, system, location, scale, steps, has_covariates)
             for row in range(len(location)):
-                yield {name: (mean[row], deviation[row]) for name, (mean, deviation) in found.items()}
+                yield {name: (mean[row], deviation[row]) for name, (mean, deviation) in parts.items()}
         return
     system = inference.dynamics.linear(time_slice, belief.series, belief.memory).system
     if inference.dynamics.structure is None:
@@ -109,8 +111,8 @@ def _of_models(inference: ExactInference | BankInference, belief: Belief, future
         yield {REST: both, FIT: both}
         return
     own = inference.dynamics.structure
-    found = _parts(own, belief.gaussian, system, belief.location, belief.scale, steps, has_covariates)
-    yield {name: (mean[0], deviation[0]) for name, (mean, deviation) in found.items()}
+    parts = _parts(own, belief.gaussian, system, belief.location, belief.scale, steps, has_covariates)
+    yield {name: (mean[0], deviation[0]) for name, (mean, deviation) in parts.items()}
 
 
 def _parts(

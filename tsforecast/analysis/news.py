@@ -61,7 +61,7 @@ def news(
     Args:
         predictor: Of an issm, gls or deepstate, or of a bank or pool of such models.
         before: Entries, or a DataFrame in long format, as `StateSpacePredictor.predict` takes them.
-        after: Likewise, of the same series, which end there or later.
+        after: Likewise, of the same series; they end at the same step or later.
         columns: What the columns of frames are; None for those of the training.
 
     Returns:
@@ -86,9 +86,9 @@ def news(
     if alone := sorted({*earlier} ^ {*later}):
         log.warning("%d series are in one of both data alone, and left out: %s", len(alone), _some(alone))
     with torch.no_grad():
-        found = pd.concat([_Pair.of(predictor, net, earlier[item], later[item]).frame() for item in common])
-    found = found.reindex(columns=[*_COLUMNS]).reset_index(drop=True)
-    return found if read is None else as_read(found, read, cells_of(later.values()))
+        table = pd.concat([_Pair.of(predictor, net, earlier[item], later[item]).frame() for item in common])
+    table = table.reindex(columns=[*_COLUMNS]).reset_index(drop=True)
+    return table if read is None else as_read(table, read, cells_of(later.values()))
 
 
 @dataclass(frozen=True)
@@ -167,31 +167,31 @@ class _Pair:
         if not isinstance(inference, ExactInference):
             longer = with_prediction_length(self.predictor, self.predictor.prediction_length + self.ahead)
             first = _batch_alone(longer, self.earlier)
-            found = shares(inference, was, now, first, _batch_alone(self.predictor, self.alone))
-            parts = [self._row(cell) for cell in found.cells]
-            parts += [self._rest(kind, impact) for kind, impact in found.others.items()]
-            return self._framed(parts, found.before, found.after)
+            change = shares(inference, was, now, first, _batch_alone(self.predictor, self.alone))
+            parts = [self._row(cell) for cell in change.cells]
+            parts += [self._rest(kind, impact) for kind, impact in change.others.items()]
+            return self._framed(parts, change.before, change.after)
         location, scale = inference.scale_of(was)
         means, values = [], []
-        found = None
+        change = None
         for batch in (was, now):
             time_slice = inference.slice_of(batch, "both")
             model = inference.dynamics.linear(time_slice, Series.of(batch))
             values.append(_seen(*scaled(time_slice, location, scale))[: self.steps, 0])
-            found = linear_news(model.system, model.prior, values[0], values[-1], self.predictor.prediction_length)
-            means.append(found.before)
-        assert found is not None
+            change = linear_news(model.system, model.prior, values[0], values[-1], self.predictor.prediction_length)
+            means.append(change.before)
+        assert change is not None
         # Data before under covariates before and after, data after, and data after in their own units.
-        start, moved, end = (x * scale + location for x in (*means, found.after))
+        start, moved, end = (x * scale + location for x in (*means, change.after))
         final = self._own_forecast()
         parts = [
-            self._rows(getattr(found, kind), kind, location[0], scale[0]) for kind in ("revised", "withdrawn", "new")
+            self._rows(getattr(change, kind), kind, location[0], scale[0]) for kind in ("revised", "withdrawn", "new")
         ]
         parts += [self._rest("covariates", moved - start), self._rest("rescaled", final - end)]
         return self._framed(parts, start, final)
 
     def _framed(self, parts: list[pd.DataFrame], start: Tensor, final: Tensor) -> pd.DataFrame:
-        """Return all rows, with what they have in common."""
+        """Return all rows, with their common columns."""
         frame = pd.concat([part for part in parts if len(part)] or parts[:1])
         stamps = self._stamps(self.steps, self.predictor.prediction_length)
         step, target = frame.pop("step").to_numpy(np.int64), frame["target"].to_numpy(np.int64)
@@ -249,7 +249,7 @@ class _Pair:
         )
 
     def _rest(self, kind: str, impact: Tensor) -> pd.DataFrame:
-        """Return a row for each step of what is no observation's; none where nothing changed."""
+        """Return a row for each step of an impact without an observation; none where nothing changed."""
         name = "feat_dynamic_real"
         if kind == "covariates" and (name not in self.after or np.array_equal(self.before[name], self.after[name])):
             return pd.DataFrame()
@@ -278,15 +278,15 @@ def _linear(predictor: StateSpacePredictor) -> AbstractForecaster:
 def _by_item(
     predictor: StateSpacePredictor, data: Entries, name: str, columns: Columns | Mapping[str, Any] | None
 ) -> tuple[dict[str, dict[str, Any]], Columns | None]:
-    """Return series by item, and what the columns of a frame are."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return series by item, and the roles of the columns of a frame."""
+    by_item: dict[str, dict[str, Any]] = {}
     entries, read = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
     for number, entry in enumerate(entries):
         item = str(entry.get("item_id", number))
-        if item in found:
+        if item in by_item:
             raise ValueError(f"series {item!r} is twice in the data {name}: expected an item_id for each")
-        found[item] = {"item_id": item, **entry}
-    return found, read
+        by_item[item] = {"item_id": item, **entry}
+    return by_item, read
 
 
 def _batch_alone(predictor: StateSpacePredictor, entry: dict[str, Any]) -> dict[str, Any]:

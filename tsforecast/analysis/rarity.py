@@ -1,12 +1,12 @@
-"""How rare each step of a series is, by its standardised errors and those before it.
+"""Rarity of each step of a series, by its standardised errors and those before it.
 
-Errors are divided by their size, which follows the volatility as fast as the errors before say, and the season where
+Errors are divided by their size. The size follows the volatility, as fast as earlier errors suggest, and the season if
 some of its steps err more than others. Each step then has three statistics: the size of its error, and mean and mean
-square of the errors of a stretch. Ranks and a fitted tail say how rare a single step is (`Tail`). Stretches overlap, so
-few of them tell something new. Their statistics are means of bounded errors and nearly Gaussian: Student's t allows for
-a spread that is estimated from few stretches. A stretch leaves out outliers, which are judged alone.
+square of the errors of a stretch. Ranks and a fitted tail give the rarity of a single step (`Tail`). Stretches overlap,
+so few of them tell something new. Their statistics are means of bounded errors and nearly Gaussian: Student's t allows
+for a spread that is estimated from few stretches. A stretch leaves out outliers, which are judged alone.
 
-A past with an event in it would hide the next one. So what was rare teaches nothing, unless it lasts.
+A past with an event in it would hide the next one. So rare steps are left out of the past, unless they last.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ Numbers = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rarity:
-    """How rare the steps of a series are.
+    """The rarity of the steps of a series.
 
     Attributes:
         tails: Tail probability of each step; NaN before the judged part, and where there is no error.
-        reach: Errors beyond which a step alone is as rare as was asked.
+        reach: Errors beyond which a single step is rarer than the given rate.
     """
 
     tails: Float[Numbers, " time"]
@@ -54,14 +54,15 @@ def rarity(
     rate: float,
     season: int = 1,
 ) -> Rarity:
-    """Return how rare each step from `learn` on is, by those before it.
+    """Return the rarity of each step from `learn` on, by the steps before it.
 
     Steps count as past in blocks: whenever the past has grown by a twentieth, it is learnt from again. The tail
     probabilities of the statistics are combined by Bonferroni's bound, which is near for small ones.
 
     Args:
         errors: Of single steps, standardised by a model; NaN where there is none.
-        ahead: Those given the past, of which a stretch has its sum: given all, a shift of the level leaves none.
+        ahead: Errors given the past, to be summed over stretches. Given all other steps, a shift of the level leaves no
+            error.
         floor: Errors that the resolution of the data makes; smaller ones count as none.
         learn: Steps of the first part.
         length: Steps of a stretch.
@@ -77,24 +78,24 @@ def rarity(
     reach = Tail.of(past).quantile(rate) * size
     mean = _stretches(scaled(ahead, floor, first, learn, length, season)[2], length)[0]
     statistics = (mean, 0), (_stretches(inner, length)[1], 1)
-    found, rare, time = np.full(len(errors), np.nan), np.zeros(len(errors), bool), learn
+    tails, rare, time = np.full(len(errors), np.nan), np.zeros(len(errors), bool), learn
     while time < len(errors):
         end, event = grown(time), _passing(rare[:time])
         within = np.convolve(event, np.ones(length))[first:time] > 0  # stretches that hold an event
         alone = Tail.of(_ordinary(np.abs(single[first:time][~event[first:]]))).probabilities(np.abs(single[time:end]))
         both = [_of_stretches(x[first:time][~within], x[time:end], length, centred) for x, centred in statistics]
         stretch = np.fmin(*both)
-        found[time:end] = np.minimum(3 * np.fmin(alone, stretch), 1.0)
+        tails[time:end] = np.minimum(3 * np.fmin(alone, stretch), 1.0)
         rare[time:end] |= 3 * alone <= _EVENT
         for last in time + np.flatnonzero(3 * stretch <= _EVENT):
             rare[max(last - length + 1, learn) : last + 1] = True
         time = end
-    found[np.isnan(errors)] = np.nan
-    return Rarity(found, reach)
+    tails[np.isnan(errors)] = np.nan
+    return Rarity(tails, reach)
 
 
 def _passing(rare: Bool[NDArray[np.bool_], " time"]) -> Bool[NDArray[np.bool_], " time"]:
-    """Return which rare steps belong to events that pass: those early in their run."""
+    """Return a mask of rare steps in events that pass: those early in their run."""
     time = np.arange(len(rare))
     return rare & (time - np.maximum.accumulate(np.where(rare, -1, time)) <= _PASSING)
 
@@ -146,7 +147,7 @@ def _stretches(errors: Numbers, length: int) -> tuple[Float[Numbers, "time 2"], 
 def _of_stretches(
     past: Float[Numbers, "past 2"], new: Float[Numbers, "new 2"], length: int, centred: int
 ) -> Float[Numbers, " new"]:
-    """Return how rare a statistic of stretches is, by its past.
+    """Return the rarity of a statistic of stretches, by its past.
 
     Args:
         past: Of the steps before.

@@ -1,4 +1,4 @@
-"""Which regime series were in, when that changed, and which regimes come next."""
+"""Regimes of series: the past ones, their changes, and the next ones."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ _COPIES, _AT_A_STEP = 2, 8  # of the particles of every step, and of those of a 
 
 @dataclass(frozen=True)
 class RegimeReport:
-    """What a model says of the regimes of some series.
+    """The regimes of some series according to a model.
 
     Attributes:
         regimes: `item_id`, `timestamp`, probabilities `p_1`, `p_2`, .. given the whole series, and `most_likely`, the
@@ -105,8 +105,8 @@ def regimes_ahead(
     parts = []
     for entries in _batches(histories, data, num_samples, histories.horizon):
         generator = _generator(predictor, seed)
-        found = _ahead(histories, inference, entries, num_samples, generator)
-        for entry, own in zip(entries, found, strict=True):
+        ahead = _ahead(histories, inference, entries, num_samples, generator)
+        for entry, own in zip(entries, ahead, strict=True):
             parts.append(_table(entry, own, own.argmax(-1) + 1, len(own)))
     return _joined(parts)
 
@@ -138,10 +138,10 @@ def regime_report(
     histories, inference = _with_regimes(predictor)
     tables, changes, ahead = [], [], []
     for entries in _batches(histories, data, num_samples):
-        found, lengths = _past(histories, inference, entries, last, num_samples, _generator(predictor, seed))
+        past, lengths = _past(histories, inference, entries, last, num_samples, _generator(predictor, seed))
         for number, (entry, length) in enumerate(zip(entries, lengths, strict=True)):
             probabilities, pairs, path = (
-                getattr(found, name)[-length:, number].cpu() for name in ("probabilities", "pairs", "path")
+                getattr(past, name)[-length:, number].cpu() for name in ("probabilities", "pairs", "path")
             )
             table = _table(entry, probabilities.double().numpy(), path.numpy() + 1)
             tables.append(table)
@@ -191,7 +191,7 @@ def _batches(
 
 
 def bytes_of_particles(histories: Histories, entry: dict[str, Any], num_samples: int) -> int:
-    """Return about how many bytes the regimes of a series take in a model with particles; 0 in others.
+    """Return the approximate bytes for the regimes of a series in a model with particles; 0 in others.
 
     A filter keeps the particles of each step, and each path looks at all those of a step at once.
 
@@ -246,8 +246,8 @@ def _ahead(
     batch = collate(windows, histories.device, histories.exponents(windows))
     with torch.no_grad():
         belief = histories.filtered(windows, batch)
-        found = inference.regimes_ahead(belief, batch, num_samples, generator)
-    return list(found.transpose(0, 1).cpu().double().numpy())
+        probabilities = inference.regimes_ahead(belief, batch, num_samples, generator)
+    return list(probabilities.transpose(0, 1).cpu().double().numpy())
 
 
 def _reaches(histories: Histories, entries: Sequence[dict[str, Any]]) -> bool:
@@ -274,7 +274,7 @@ def _table(
     return table.assign(most_likely=likely)
 
 
-def _changes(table: pd.DataFrame, found: list[Change]) -> pd.DataFrame:
+def _changes(table: pd.DataFrame, changes: list[Change]) -> pd.DataFrame:
     """Return the rows of the changes of a series, by its table."""
     stamps = table["timestamp"]
     rows = [
@@ -287,7 +287,7 @@ def _changes(table: pd.DataFrame, found: list[Change]) -> pd.DataFrame:
             "upper": stamps.iloc[one.upper],
             "expected": one.expected,
         }
-        for one in found
+        for one in changes
     ]
     names = ("item_id", "timestamp", "before", "after", "lower", "upper", "expected")
     return pd.DataFrame(rows, columns=pd.Index(names))

@@ -2,9 +2,9 @@
 
 Given a point of the grid the model is y = X b + c t + noise, where b_k ~ N(0, s2 n u / X_k' X_k), c ~ N(0, s2 n v / i)
 and s2 inverse-gamma, all after the filter of that point. There n counts steps and i is the information about c: priors
-are in units of what one step tells (Zellner's g-prior; Liang et al. 2008, "Mixtures of g priors for Bayesian variable
-selection"). The sizes u and v lie on grids and are weighed by evidence, and each may be 0: no control matters; there is
-no constant growth. Everything is in closed form, by one Cholesky factor for each point and u.
+are in units of the information in one step (Zellner's g-prior; Liang et al. 2008, "Mixtures of g priors for Bayesian
+variable selection"). The sizes u and v lie on grids and are weighed by evidence, and each may be 0: no control matters;
+there is no constant growth. Everything is in closed form, by one Cholesky factor for each point and u.
 """
 
 import dataclasses
@@ -75,7 +75,7 @@ class Draws:
 
 
 def sizes_of_growth() -> tuple[Tensor, Tensor]:
-    """Return the sizes v, the first of which is 0, and the logarithms of their weights."""
+    """Return the sizes v, beginning with 0, and the logarithms of their weights."""
     sizes = torch.tensor(_GROWTHS, dtype=torch.float64)
     weights = torch.log_softmax(-0.5 * sizes.log() - 0.5 / sizes, 0) + math.log(_GROWS)
     zero = torch.zeros(1, dtype=torch.float64)
@@ -171,19 +171,19 @@ def draw(
     scaled = torch.cat(
         [fit.right[which][..., :-1] + noise[..., :-1], (last * share + noise[..., -1] * share.sqrt()).unsqueeze(-1)], -1
     )
-    found = [
+    draws = [
         torch.linalg.solve_triangular(fit.factor[of].mT, one.unsqueeze(-1), upper=True).squeeze(-1)
         for of, one in zip(which.split(_together(scaled)), scaled.split(_together(scaled)), strict=True)
     ]
-    return Draws(point, torch.cat(found), variance)
+    return Draws(point, torch.cat(draws), variance)
 
 
 def _together(scaled: Tensor) -> int:
-    """Return how many series are solved for at a time."""
+    """Return the number of series to solve for at a time."""
     return max(1, _CELLS // (scaled.shape[1] * scaled.shape[2] ** 2))
 
 
 def _gamma(shape: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return draws of a gamma distribution, which torch draws by its global generator alone."""
+    """Return draws of a gamma distribution; torch has these only with its global generator."""
     rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
     return torch.from_numpy(rng.standard_gamma(shape.numpy()))

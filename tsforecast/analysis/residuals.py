@@ -1,4 +1,4 @@
-"""Auxiliary residuals of mixtures of linear models: shocks to observations and to parts of states, by what moves.
+"""Auxiliary residuals of mixtures of linear models: shocks to observations and to kinds of states.
 
 The gain in likelihood of a model with a shock is half the square of an auxiliary residual. In a mixture the gain is the
 mean of those of its models, by their posterior probabilities given the whole series.
@@ -47,9 +47,9 @@ def mean_squares(inference: Any, batch: Batch, first: int) -> Squares | None:
     if isinstance(inference, ExactInference):
         location, scale = inference.scale_of(early)
         model = inference.dynamics.linear(time_slice, series)
-        found = disturbances(model.system, model.prior, *scaled(time_slice, location, scale))
+        residuals = disturbances(model.system, model.prior, *scaled(time_slice, location, scale))
         values = in_scale(time_slice.values, location, scale)
-        return _squares(found, values, inference.dynamics.structure)
+        return _squares(residuals, values, inference.dynamics.structure)
     if not isinstance(inference, BankInference):
         return None
     begun, members = inference.filter(early)[0], inference.members
@@ -60,8 +60,8 @@ def mean_squares(inference: Any, batch: Batch, first: int) -> Squares | None:
     for number, (member, model) in enumerate(
         zip(inference.dynamics.structures, members.models(wide, series), strict=True)
     ):
-        found = disturbances(model.system, model.prior, *scaled(wide, location, scale))
-        own = _squares(found, in_scale(wide.values, location, scale), member.structure)
+        residuals = disturbances(model.system, model.prior, *scaled(wide, location, scale))
+        own = _squares(residuals, in_scale(wide.values, location, scale), member.structure)
         for code, weight in enumerate(posterior[:, number].unbind(-1)):
             parts.append((weight, {name: x.unflatten(1, (count, -1))[:, code] for name, x in own.items()}))
     return _sum(parts)
@@ -79,11 +79,11 @@ def num_states(inference: Any, batch: Batch) -> int:
     return inference.dynamics.linear(inference.slice_of(batch, "past"), Series.of(batch)).prior.mean.shape[-1]
 
 
-def _squares(found: Disturbances, values: Tensor, structure: Structure | None) -> Squares:
-    mean, variance = found.others
+def _squares(residuals: Disturbances, values: Tensor, structure: Structure | None) -> Squares:
+    mean, variance = residuals.others
     squares = {ERROR: ((values - mean).square() / variance.clamp_min(1e-30)).squeeze(-1)}
-    for name, places in parts_of_state(structure, found.shocks.shape[-1]).items():
-        squares[name] = found.shocks[..., places].square().amax(-1)
+    for name, places in parts_of_state(structure, residuals.shocks.shape[-1]).items():
+        squares[name] = residuals.shocks[..., places].square().amax(-1)
     return squares
 
 
@@ -97,7 +97,7 @@ def _sum(parts: list[tuple[Any, Squares]]) -> Squares:
 
 
 def parts_of_state(structure: Structure | None, size: int) -> dict[str, list[int]]:
-    """Return the places in the state of levels, slopes, seasons and what is none of them.
+    """Return the places in the state of levels, slopes, seasons and all others.
 
     Args:
         structure: Components of the first states; None for none.

@@ -1,4 +1,4 @@
-"""How a series may move by itself: structures, each a grid of ratios of variances, as linear-Gaussian systems.
+"""Motions of a series by itself: structures, each a grid of ratios of variances, as linear-Gaussian systems.
 
     y_t = level_t + wandering_t + season_t + (regression) + noise_t
     level_t = level_{t-1} + slope_{t-1} + w_t
@@ -26,7 +26,7 @@ UNKNOWN = 1e8  # variance of level and seasons before the first step, in units o
 
 
 class Point(NamedTuple):
-    """Variances of steps in units of that of the noise, and factors by which slope and wandering shrink in a step."""
+    """Variances of steps in units of that of the noise, and the factors of slope and wandering in a step."""
 
     level: float = 0.0
     slope: float = 0.0
@@ -101,13 +101,13 @@ class StructuralModel:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """The fields of `Point` at every point of the grid, and what they have beside.
+    """The fields of `Point` at every point of the grid, and further ones.
 
     Attributes:
         level: Variance of a step of the level, in units of that of the noise; the others likewise.
         slope: Of a step of the slope.
         growth: Factor of the slope in a step.
-        wandering: Of a step of what wanders.
+        wandering: Of a step of the wandering part.
         damping: Its factor in a step.
         season: Of a step of the active factor of a season.
         coefficient: Of a step of the coefficients of controls that move.
@@ -125,7 +125,7 @@ class Grid:
 
     @property
     def local_trend(self) -> Tensor:
-        """Return where the slope is a random walk: it begins anywhere, which is for the regression to say."""
+        """Return a mask of points with a random walk as slope; the regression estimates its beginning."""
         return (self.slope > 0) & (self.growth == 1)
 
 
@@ -182,9 +182,9 @@ class System:
             time: The later step.
         """
         matrix = self.transition[:, :_OWN, :_OWN].reshape(len(cov), *[1] * (cov.ndim - 3), _OWN, _OWN)
-        found = cov.clone()  # factors of seasons stay where they are
-        found[..., :_OWN, :] = matrix @ cov[..., :_OWN, :]
-        found[..., :_OWN] = found[..., :_OWN] @ matrix.mT
+        after = cov.clone()  # factors of seasons stay where they are
+        after[..., :_OWN, :] = matrix @ cov[..., :_OWN, :]
+        after[..., :_OWN] = after[..., :_OWN] @ matrix.mT
         spread = torch.cat([self.noise, self.season.unsqueeze(-1) * self.active[time]], -1)
-        found.diagonal(dim1=-2, dim2=-1).add_(spread.reshape(len(cov), *[1] * (cov.ndim - 3), -1))
-        return found
+        after.diagonal(dim1=-2, dim2=-1).add_(spread.reshape(len(cov), *[1] * (cov.ndim - 3), -1))
+        return after

@@ -1,4 +1,4 @@
-"""A switching model of one series, learnt online: which level a record follows, and how wild its noise is.
+"""A switching model of one series, learnt online: the level that a record follows, and the scale of its noise.
 
 Local levels follow a series: one of all records, one for each time of the day, and one for each time of the week. Each
 is a Kalman filter of a random walk in noise from a diffuse prior. The gain settles at a value that is chosen, K, where
@@ -64,7 +64,7 @@ class FollowedState:
 
 @dataclasses.dataclass(frozen=True)
 class Followed:
-    """What the model says of records.
+    """The predictions of the model for records.
 
     Attributes:
         expected: Mean of a record given those before it; NaN where nothing is known.
@@ -115,11 +115,11 @@ class SwitchingLevels:
             raise ValueError(f"expected a certainty above 0, got {self.certainty}")
 
     def begin(self, timestamps: NDArray[Any], values: Numbers) -> FollowedState:
-        """Return the state before a series of which a first part is given: its records are not seen yet.
+        """Return the state before a series, given a first part of it; the records of this are not seen yet.
 
         Args:
             timestamps: Of the first part; they give the length of a time of the day, a minute to a day.
-            values: Of the first part, NaN where missing; they give the unit of what is too small.
+            values: Of the first part, NaN where missing; they give the unit of the smallest variance.
 
         Raises:
             ValueError: If all values are missing.
@@ -137,27 +137,27 @@ class SwitchingLevels:
         return FollowedState(seconds, spread, (every, daily, weekly), np.zeros(3), np.zeros(3), counts, regime)
 
     def step(self, state: FollowedState, timestamps: NDArray[Any], values: Numbers) -> tuple[FollowedState, Followed]:
-        """Return the state after records, and what is said of each; one or many at a time give the same.
+        """Return the state after records, and the predictions for each; one or many at a time give the same.
 
-        A missing value changes nothing: the regime stays what it was.
+        A missing value changes nothing, not even the regime.
         """
         means, variances = ([getattr(x, name).tolist() for x in state.levels] for name in ("mean", "variance"))
         walks = [gain**2 / (1 - gain) for gain in (self.fast, self.seasonal, self.seasonal)]
         noise = _Noise(self, state)
-        found = Followed(*(np.full((len(values), *x), np.nan) for x in ((), (), (3, len(self.scales)))))
+        predicted = Followed(*(np.full((len(values), *x), np.nan) for x in ((), (), (3, len(self.scales)))))
         for k, (value, *at) in enumerate(zip(values.tolist(), *_slots(timestamps, state.seconds), strict=True)):
             mean = [x[slot] for x, slot in zip(means, at, strict=True)]
             ahead = [x[slot] + walk for x, slot, walk in zip(variances, at, walks, strict=True)]
-            found.expected[k] = noise.expected(mean)
+            predicted.expected[k] = noise.expected(mean)
             if value == value:
-                found.surprise[k] = noise.met(value, mean, ahead)
+                predicted.surprise[k] = noise.met(value, mean, ahead)
                 for level, slot in enumerate(at):
                     means[level][slot], variances[level][slot] = _moved(mean[level], ahead[level], value)
-            found.regimes[k] = noise.regime.reshape(3, -1)
+            predicted.regimes[k] = noise.regime.reshape(3, -1)
         levels: Any = tuple(Levels(np.array(m), np.array(v)) for m, v in zip(means, variances, strict=True))
         return dataclasses.replace(
             state, levels=levels, errors=noise.errors, squares=noise.squares, counts=noise.counts, regime=noise.regime
-        ), found
+        ), predicted
 
 
 class _Noise:

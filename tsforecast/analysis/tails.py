@@ -1,4 +1,4 @@
-"""Tail probabilities of a statistic by what it was before: ranks, and a fitted tail where ranks end.
+"""Tail probabilities of a statistic by its past values: ranks, and a fitted tail where ranks end.
 
 Let v be a value and n earlier ones be given, of which k are at least as large. If all come in an order that tells
 nothing (they are exchangeable), then (k + 1) / (n + 1) is at most p with a probability of at most p, whatever their
@@ -51,15 +51,15 @@ class Tail:
         return cls(kept, *_fitted(kept))
 
     def probabilities(self, values: Float[NDArray[np.float64], " other"]) -> Float[NDArray[np.float64], " other"]:
-        """Return for each of some values how likely one at least as large is; NaN where it is missing."""
+        """Return the probability of a value at least as large, for each of some values; NaN where it is missing."""
         size = len(self.values)
         ranked = (size - np.searchsorted(self.values, values) + 1) / (size + 1)
         with np.errstate(over="ignore"):  # of a statistic that has never changed
             beyond = np.maximum(values - self.start, 0.0) / self.scale
         log = -beyond if self.shape < 1e-9 else -np.log1p(self.shape * beyond) / self.shape
         fitted = (self.above + 1) / (size + 1) * np.exp(np.maximum(log, -700.0))
-        found = np.where(values <= self.start, ranked, np.maximum(fitted, SMALLEST))
-        return np.where(np.isnan(values), np.nan, found)
+        tails = np.where(values <= self.start, ranked, np.maximum(fitted, SMALLEST))
+        return np.where(np.isnan(values), np.nan, tails)
 
     def quantile(self, probability: float) -> float:
         """Return the value that is exceeded with a probability."""

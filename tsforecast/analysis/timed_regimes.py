@@ -1,4 +1,4 @@
-"""Which regime series with clocks of their own were in, and when that changed."""
+"""Regimes of series with clocks of their own, and their changes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -59,7 +59,7 @@ def timed_regimes(
         mean = weights.mean(1)
         path = mean.argmax(-1)
         pairs = torch.einsum("tni,tnj->tij", weights[:-1], weights[1:]) / weights.shape[1]
-        found = find_changes(path, torch.cat([torch.diag_embed(mean[:1]), pairs]), level)
+        moves = find_changes(path, torch.cat([torch.diag_embed(mean[:1]), pairs]), level)
         rows = rows_of(predictor.clock, [entry], [np.arange(len(entry["times"]))], len(mean))[0]
         table = {"item_id": entry["item_id"], "timestamp": entry["times"].astype("datetime64[ns]")}
         table |= {f"p_{k + 1}": column for k, column in enumerate(mean.numpy()[rows].T)}
@@ -74,7 +74,7 @@ def timed_regimes(
                 "upper": moments[one.upper],
                 "expected": one.expected,
             }
-            for one in found
+            for one in moves
         ]
     names = ("item_id", "timestamp", "before", "after", "lower", "upper", "expected")
     both = pd.concat(tables, ignore_index=True), pd.DataFrame(changes, columns=pd.Index(names))

@@ -1,4 +1,4 @@
-"""The components of an innovation state-space model: level, trend and season, and what they add to blocks of steps."""
+"""Components of an innovation state-space model: level, trend and season, with their terms in blocks of steps."""
 
 import abc
 import dataclasses
@@ -17,7 +17,7 @@ DECAY = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class BlockParts:
-    """What one component adds to a block; leading dimensions (block, *batch) broadcast. See `Blocks`.
+    """The terms of one component in a block; leading dimensions (block, *batch) broadcast. See `Blocks`.
 
     Rows of matrix and cross covariance are zero but for a few entries, at the same positions of the component's states.
     """
@@ -57,7 +57,7 @@ class Component(abc.ABC):
         return False
 
     def emitted(self, index: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return which states are emitted at a step, and their coefficients; None for ones.
+        """Return the indices of the states that a step emits, and their coefficients; None for ones.
 
         Args:
             index: Position in the cycle, (*batch,), for seasons.
@@ -76,7 +76,7 @@ class Component(abc.ABC):
         return values.new_zeros(*values.shape[:-1], self.size).scatter(-1, position, values)
 
     def spread(self, noise: Tensor, index: Tensor | None) -> Tensor:
-        """Return the variance with which a step moves each state, (*batch, state), from those of its noise sources."""
+        """Return the variance that a step adds to each state, (*batch, state), from those of its noise sources."""
         return noise
 
     @abc.abstractmethod
@@ -105,7 +105,7 @@ class Clock:
 
     @classmethod
     def of(cls, steps: int, moving: Tensor | None, device: torch.device) -> "Clock":
-        """Return the clock of a block, given which steps move, (block, *batch, step); None if all do."""
+        """Return the clock of a block from a mask of its moving steps, (block, *batch, step); None if all move."""
         taken = torch.arange(1, steps + 1, device=device) if moving is None else moving.cumsum(-1)
         return cls(taken, (taken.unsqueeze(-1) - taken.unsqueeze(-2)).abs())
 
@@ -219,7 +219,7 @@ class Season(Component):
 
     @property
     def size(self) -> int:
-        """Return the number of seasonal factors, each of which is a state."""
+        """Return the number of seasonal factors; each of them is a state."""
         return self.factors
 
     @property
@@ -326,7 +326,7 @@ class Harmonics(Component):
 
 
 def one_hot(index: Tensor, size: int, like: Tensor) -> Tensor:
-    """Return what torch.nn.functional returns, whose check of the range does not work under `vmap`."""
+    """Return `torch.nn.functional.one_hot` without its check of the range, because this fails under `vmap`."""
     return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).to(like.dtype)
 
 

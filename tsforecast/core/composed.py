@@ -1,4 +1,4 @@
-"""Structural components beside a dense linear system: independent states, of which an observation sees the sum.
+"""Structural components beside a dense linear system: independent states, observed through their sum.
 
 The covariance is full, since observations correlate the two parts. Products go by blocks: with n structural and m dense
 states a step costs O(n^2 + n m^2 + m^3), and there is no product over the structural states.
@@ -98,11 +98,11 @@ class ComposedTransition(AbstractLinearGaussian):
 @register_record
 @dataclasses.dataclass(frozen=True)
 class ComposedEmission(AbstractLinearGaussian):
-    """y_t given x_t: what the dense states emit, and in its first component also the sum of the structural states.
+    """p(y_t | x_t): the emission of the dense states, plus the sum of the structural states in its first component.
 
     Attributes:
-        structure: Of the first states, into the first component of y_t; its noise and offset are added to those of the
-            dense states.
+        structure: Emission of the first states into the first component of y_t. Its noise and offset are added to those
+            of the dense states.
         rest: Of the other states.
     """
 
@@ -141,7 +141,7 @@ class ComposedEmission(AbstractLinearGaussian):
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
-        """Return the sum of what both parts emit, with noise."""
+        """Return the sum of both emissions, with noise."""
         size, rest, noise = self.structure.num_states, self.rest, self.structure.noise.unsqueeze(-1)
         out = rest.offset.shape[-1]
         if isinstance(rest, LinearGaussian):
@@ -165,7 +165,7 @@ class ComposedEmission(AbstractLinearGaussian):
 @register_record
 @dataclasses.dataclass(frozen=True)
 class ComposedSystem(AbstractLinearSystem):
-    """Structural components beside a dense system, whose emissions add up.
+    """Structural components beside a dense system; their emissions add up.
 
     Attributes:
         structure: Of the first states, emitted into the first target.
@@ -185,12 +185,12 @@ class ComposedSystem(AbstractLinearSystem):
         return _compose(self.structure.at(time), self.rest.at(time))
 
     def by_step(self) -> Callable[[int], tuple[ComposedTransition, ComposedEmission]]:
-        """Return what `at` does, without an adjoint as large as the system for each step."""
+        """Return a function like `at`, without an adjoint as large as the system for each step."""
         rest = self.rest.by_step()
         return lambda time: _compose(self.structure.at(time), rest(time))
 
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
-        """Return what suits the structural part, with as many numbers observed at once."""
+        """Return the block shape of the structural part, for as many observed numbers at once."""
         length = max(1, min(num_steps, 12 // self.num_targets))
         states = self.structure.num_states + self.rest.transition.offset.shape[-1]
         return length, max(1, 2**21 // (num_series * length * self.num_targets * states))
@@ -233,9 +233,9 @@ def compose_steps(
 ) -> tuple[AbstractLinearGaussian, AbstractLinearGaussian]:
     """Return transition and emission of both parts side by side; those of one where there is no other."""
     if structure is None or rest is None:
-        found = rest if structure is None else structure
-        assert found is not None, "there is neither part"
-        return found
+        only = rest if structure is None else structure
+        assert only is not None, "there is neither part"
+        return only
     return _compose(structure, rest)
 
 
@@ -274,7 +274,7 @@ def _square(x: Tensor) -> Tensor:
 
 
 def _spread(blocks: Blocks, out: int) -> Blocks:
-    """Return blocks of so many targets, of which those of the given ones are the first."""
+    """Return blocks with `out` targets; the targets of the given blocks come first."""
     assert blocks.cross is not None
     rows = lambda x: _padded(x.unsqueeze(-2), out, -2).flatten(-3, -2)  # noqa: E731
     return dataclasses.replace(
@@ -304,7 +304,7 @@ def _padded(x: Tensor, size: int, dim: int = -1) -> Tensor:
 
 
 def _cat(parts: list[Tensor], dim: int, event_ndim: int) -> Tensor:
-    """Concatenation along `dim` of tensors whose dimensions before the last `event_ndim` broadcast."""
+    """Concatenate tensors along `dim`, after all dimensions before the last `event_ndim` are broadcast."""
     batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
     return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], dim)
 

@@ -1,4 +1,4 @@
-"""What a linear system says of every observation given all others, and of shocks to its states: auxiliary residuals.
+"""Auxiliary residuals of a linear system: of every observation given all others, and of shocks to its states.
 
 A shock to an observation (an outlier) or to a state (a shift of the level) is estimated by the smoother; divided by its
 standard deviation it is an auxiliary residual, whose square is twice the gain in log-likelihood of a model with that
@@ -45,7 +45,7 @@ def disturbances(
     observed: Bool[Tensor, "time series target"] | None = None,
     changes: tuple[Float[Tensor, "time series"], Float[Tensor, "*#series state state"]] | None = None,
 ) -> Disturbances:
-    """Return what a system says of every observation and of shocks to its states.
+    """Return the error of every observation given all others, and the shocks to the states.
 
     With the recursions of `kalman.smooth`, q = A' r_{t+1} and Q = A' N_{t+1} A from behind a step, residual v,
     predictive covariance S and gain K:
@@ -59,8 +59,8 @@ def disturbances(
         prior: Over the state before the first step.
         values: Finite everywhere; without influence where not observed.
         observed: False where a component of an observation is missing; None if there is no such.
-        changes: Numbers and a covariance, which the belief before each step is given so many times: where the state
-            becomes uncertain again, see `tsforecast.core.outliers`.
+        changes: A factor for each step, and a covariance. The belief before a step gets the covariance times its
+            factor, where the state becomes uncertain again, see `tsforecast.core.outliers`.
 
     Raises:
         NotPositiveDefiniteError: Naming step and series.
@@ -70,7 +70,7 @@ def disturbances(
     at = system.by_step()
 
     def filtered(time: int, belief: Gaussian) -> tuple[Gaussian, Gaussian]:
-        """Return the last belief of a segment, and what is predicted of the state at each of its steps."""
+        """Return the last belief of a segment, and the predicted state at each of its steps."""
 
         def step(belief: Gaussian, x: tuple) -> tuple[Gaussian, Gaussian]:
             time, value, mask = x
@@ -98,20 +98,20 @@ def disturbances(
         inverse = torch.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), inverse, 0.0)
         gain = before.cov @ matrix.mT @ inverse
         residual = torch.where(mask, value - among.mean, 0.0)
-        told = torch.where(mask, matvec(inverse, residual) - matvec(gain.mT, later.mean), 0.0)
+        u = torch.where(mask, matvec(inverse, residual) - matvec(gain.mT, later.mean), 0.0)
         learnt = later.cov @ gain
         precision = symmetrise(inverse + gain.mT @ learnt)
-        score = later.mean + matvec(matrix.mT, told)
+        score = later.mean + matvec(matrix.mT, u)
         # (I - K C)' Q (I - K C) + C' S^{-1} C by products of few columns: no product of two square matrices.
         crossed = learnt @ matrix
         information = symmetrise(later.cov - crossed - crossed.mT + matrix.mT @ precision @ matrix)
         # Of what is missing: q and u have the covariances Q, D and -Q K.
         carried, beside = emission.matrix @ before.cov, among.cov * mask.unsqueeze(-2)
-        smoothed = among.mean + matvec(carried, later.mean) + matvec(beside, told)
+        smoothed = among.mean + matvec(carried, later.mean) + matvec(beside, u)
         both = carried @ later.cov @ (carried.mT - 2 * gain @ beside.mT) + beside @ precision @ beside.mT
         spread = among.variance - both.diagonal(dim1=-2, dim2=-1)
         diagonal = torch.where(mask, precision.diagonal(dim1=-2, dim2=-1), 1.0)
-        others = torch.where(mask, value - told / diagonal, smoothed)
+        others = torch.where(mask, value - u / diagonal, smoothed)
         width = torch.where(mask, 1 / diagonal, spread)
         size = information.diagonal(dim1=-2, dim2=-1)
         shocks = torch.where(size > 1e-9, score * size.clamp_min(1e-9).rsqrt(), 0.0)
@@ -120,15 +120,15 @@ def disturbances(
         return later, (among.mean, among.variance, others, width, shocks)
 
     batch, size = values.shape[1:-1], prior.mean.shape[-1]
-    later, found = Gaussian(values.new_zeros(*batch, size), values.new_zeros(*batch, size, size)), []
+    later, segments = Gaussian(values.new_zeros(*batch, size), values.new_zeros(*batch, size, size)), []
     for time, belief in zip(reversed(begins), reversed(beliefs), strict=True):
         predicted, where = filtered(time, belief)[1], slice(time, time + SEGMENT)
         steps = range(time, time + len(values[where]))
         later, stacks = scan(
             step, later, (steps, values[where], seen[where], predicted.mean, predicted.cov), reverse=True
         )
-        found.append(stacks)
-    ahead, variance, others, width, shocks = (torch.cat(parts[::-1]) for parts in zip(*found, strict=True))
+        segments.append(stacks)
+    ahead, variance, others, width, shocks = (torch.cat(parts[::-1]) for parts in zip(*segments, strict=True))
     return Disturbances((ahead, variance), (others, width), shocks)
 
 

@@ -88,10 +88,10 @@ def em_step(
 ) -> tuple[LinearSystem, Gaussian, Float[Tensor, "time *batch"]]:
     """One step of expectation-maximisation for matrices and noises that are constant over time.
 
-    The offsets are known (they may vary: what inputs add) and kept. Parameters without batch dimensions are shared by
-    all series: their statistics are summed; those with the batch dimensions of the data fit each series alone.
-    A missing component is imputed from the state and from the observed components of its step; a step without any
-    says nothing about the emission (Shumway and Stoffer 1982; Ghahramani and Hinton 1996).
+    The offsets are known and kept; they may vary with inputs. Parameters without batch dimensions are shared by all
+    series: their statistics are summed; those with the batch dimensions of the data fit each series alone. A missing
+    component is imputed from the state and from the observed components of its step; a step without any says nothing
+    about the emission (Shumway and Stoffer 1982; Ghahramani and Hinton 1996).
 
     Args:
         system: The present parameters.

@@ -1,4 +1,4 @@
-"""Beliefs of several sources about one state: their product, and how far they agree (Kurle et al. 2018).
+"""Beliefs of several sources about one state: their product and their agreement (Kurle et al. 2018).
 
 Each source m has seen x_m alone, and believes q_m(z) = p(z | x_m). All began with one prior p(z), and given z their
 observations are independent. A source that is missing believes the prior: it then says nothing.
@@ -55,10 +55,10 @@ def pointwise_information(beliefs: Sequence[Gaussian], prior: Gaussian) -> Float
 
 
 def conflict(belief: Gaussian, other: Gaussian, prior: Gaussian) -> Float[Tensor, "*batch"]:
-    """Return KL(other || belief) / KL(other || prior): high where `belief` is sure of what `other` does not believe.
+    """Return KL(other || belief) / KL(other || prior): high where `belief` is sure and `other` disagrees.
 
-    Above 1 the prior describes the other source better than this belief does (Kurle et al. 2018, equation 2). An other
-    source that knows nothing but the prior contradicts nobody: 0.
+    Above 1 the prior describes the other source better than this belief does (Kurle et al. 2018, equation 2). A source
+    that knows only the prior contradicts nobody: 0.
 
     Args:
         belief: q_m.
@@ -101,18 +101,18 @@ def reliabilities(
     odds, members = [], []
     for sound in itertools.product((False, True), repeat=count):
         size = sum(sound)
-        told = _information(list(itertools.compress(sources, sound)), shared) if size > 1 else nothing
-        odds.append(size * math.log(reliable) + (count - size) * math.log1p(-reliable) + _last(told, sums))
+        information = _information(list(itertools.compress(sources, sound)), shared) if size > 1 else nothing
+        odds.append(size * math.log(reliable) + (count - size) * math.log1p(-reliable) + _last(information, sums))
         members.append(sound)
     sets = torch.tensor(members, dtype=nothing.dtype, device=nothing.device)
     return torch.stack(odds, -1).softmax(-1) @ sets
 
 
-def _last(told: Tensor, sums: int) -> Tensor:
+def _last(information: Tensor, sums: int) -> Tensor:
     """Sum over the last steps of the first dimension, as many as there are at the beginning."""
     if sums == 1:
-        return told
-    total = told.cumsum(0)
+        return information
+    total = information.cumsum(0)
     return total - torch.cat([torch.zeros_like(total[:sums]), total[:-sums]])
 
 

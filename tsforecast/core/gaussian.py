@@ -1,4 +1,4 @@
-"""The multivariate Gaussian, and how records of tensors are mapped."""
+"""The multivariate Gaussian, and maps over records of tensors."""
 
 import dataclasses
 from collections.abc import Callable
@@ -121,7 +121,7 @@ class Gaussian:
         return Gaussian(self.mean[..., index], self.cov[..., index, :][..., :, index])
 
     def condition(self, value: Float[Tensor, "*#batch dim"], observed: Bool[Tensor, "*#batch dim"]) -> "Gaussian":
-        """The Gaussian given the exact value of some dimensions, which keep their place (with zero variance).
+        """The Gaussian given the exact value of some dimensions; these keep their place, with zero variance.
 
         Args:
             value: Read where `observed`; anything finite elsewhere.

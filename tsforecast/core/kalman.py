@@ -69,7 +69,7 @@ class Smoothed:
 
     @property
     def earlier(self) -> Gaussian:
-        """Over x_0, ..., x_{T-1}: beside `states` what each of them came from."""
+        """Return the beliefs over x_0, ..., x_{T-1}: the predecessors of `states`."""
         join = lambda one, many: torch.cat([one.expand(many.shape[1:]).unsqueeze(0), many[:-1]])  # noqa: E731
         return Gaussian(join(self.initial.mean, self.states.mean), join(self.initial.cov, self.states.cov))
 
@@ -81,7 +81,7 @@ def filter(
     observed: Bool[Tensor, "time *#batch target"] | None = None,
     first: int = 0,
 ) -> Filtered:
-    """Return the moments of every step given what was observed until then: the Kalman filter.
+    """Return the moments of every step given the observations until then: the Kalman filter.
 
     Args:
         system: Its steps `first`, `first + 1`, ... are taken.
@@ -136,7 +136,7 @@ def smooth(
     observed: Bool[Tensor, "time *#batch target"] | None = None,
     first: int = 0,
 ) -> Smoothed:
-    """The smoother in its form without an inverse of a state's covariance, which may be singular.
+    """The smoother without an inverse of a state's covariance, since this may be singular.
 
     With predicted covariance V^-, gain K = V^- C' S^{-1} and residual v of the filter, backwards from r = 0 and N = 0:
 
@@ -186,7 +186,7 @@ def smooth(
 
 
 def _correct(belief: Gaussian, later: Gaussian) -> Gaussian:
-    """The belief given what came later, by its score and information."""
+    """The belief given later observations, by their score and information."""
     mean = belief.mean + matvec(belief.cov, later.mean)
     return Gaussian(mean, symmetrise(belief.cov - belief.cov @ later.cov @ belief.cov))
 
@@ -276,8 +276,8 @@ def sample_posterior(
 ) -> Float[Tensor, "time sample *batch state"]:
     """Joint samples of the states x_1, ..., x_T given the data, reparametrised.
 
-    A path and data of the prior are simulated, and the path is moved by what the two data sets say differently:
-    x + E[x | values] - E[x | simulated values] (Durbin and Koopman 2002). It inverts no state's covariance.
+    A path x and its data are simulated from the prior. Then x + E[x | values] - E[x | simulated values] is a path of
+    the posterior (Durbin and Koopman 2002). No covariance of a state is inverted.
 
     Args:
         system: See `filter`.

@@ -23,7 +23,7 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 @functools.lru_cache(maxsize=1024)
 def broadcast_shapes(*shapes: tuple[int, ...]) -> torch.Size:
-    """Return what torch's function returns, remembered: it takes longer than a product of small matrices."""
+    """Return the broadcast shape from a cache, since torch takes longer for it than for a product of small matrices."""
     return torch.broadcast_shapes(*shapes)
 
 
@@ -143,7 +143,7 @@ def matvec(matrix: Float[Tensor, "*#batch out in"], vector: Float[Tensor, "*#bat
 
 
 def symmetrise(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
-    """Return the symmetric part: what rounding adds to a covariance beside it grows over many steps."""
+    """Return the symmetric part: rounding adds another part to a covariance, and this grows over many steps."""
     return 0.5 * (matrix + matrix.mT)
 
 
@@ -168,7 +168,7 @@ def add_diagonal(
 
 
 def mask_cov(cov: Float[Tensor, "... dim dim"], observed: Bool[Tensor, "... dim"]) -> Float[Tensor, "... dim dim"]:
-    """Return a covariance whose missing components are independent, with unit variance."""
+    """Return a covariance with independent missing components of unit variance."""
     mask = observed.to(cov.dtype)
     return cov * mask[..., :, None] * mask[..., None, :] + torch.diag_embed(1 - mask)
 
@@ -181,7 +181,7 @@ def mask_rows(
 
 
 def log_det(factor: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
-    """Log-determinant of the matrix of which `factor` is the Cholesky factor."""
+    """Return the log-determinant of a matrix, given its Cholesky factor."""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 

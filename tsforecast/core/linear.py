@@ -44,8 +44,7 @@ class AbstractLinearGaussian(abc.ABC):
 
         Args:
             prior: Over `a`.
-            value: Finite everywhere, also where not observed (what stands there has no influence, on gradients
-                neither).
+            value: Finite everywhere. Values that are not observed have no influence, not even on gradients.
             observed: False where a component of `value` is missing; None if all are observed.
 
         Raises:
@@ -76,7 +75,7 @@ class AbstractLinearGaussian(abc.ABC):
 @register_record
 @dataclasses.dataclass(frozen=True)
 class LinearGaussian(AbstractLinearGaussian):
-    """p(b | a) = N(b; matrix a + offset, noise). What inputs u add (B u or D u) is part of the offset.
+    """p(b | a) = N(b; matrix a + offset, noise). The offset includes the terms of inputs u (B u or D u).
 
     Attributes:
         matrix: Shape (*batch, out, in).
@@ -109,14 +108,14 @@ class LinearGaussian(AbstractLinearGaussian):
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
-        """Return what the matrix makes of the value, plus offset and noise."""
+        """Return a sample of b: the matrix times the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
         factor = cholesky(self.noise, "the noise of a conditional to sample from", jitter=True)
         mean = mean.expand(broadcast_shapes(mean.shape, factor.shape[:-1]))
         return mean + matvec(factor, normal(mean.shape, mean, generator))
 
     def dense(self) -> "LinearGaussian":
-        """Return the system itself, which is dense already."""
+        """Return the system itself, since it is dense already."""
         return self
 
 
@@ -150,13 +149,13 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
     def joint(
         self, prior: Gaussian
     ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
-        """Return what the same conditional by its matrices does."""
+        """Return the joint moments, like `LinearGaussian.joint`."""
         return _push(self.matrix, prior, self.offset, self.variance, diagonal=True)
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
     ) -> Float[Tensor, "*batch out"]:
-        """Return what the matrix makes of the value, plus offset and noise."""
+        """Return a sample of b: the matrix times the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
         return with_noise(mean, self.variance, generator)
 
@@ -168,7 +167,7 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
 def with_noise(
     mean: Float[Tensor, "*#batch dim"], variance: Float[Tensor, "*#batch dim"], generator: torch.Generator | None
 ) -> Float[Tensor, "*batch dim"]:
-    """Return a mean plus independent noises, whose variances may be zero."""
+    """Return a mean plus independent noises; variances may be zero."""
     mean = mean.expand(broadcast_shapes(mean.shape, variance.shape))
     positive = variance > 0  # the derivative of a root at zero is infinite
     deviation = torch.where(positive, variance, 1.0).sqrt() * positive
@@ -199,7 +198,7 @@ def _push(
 def _push_by_torch(
     matrix: Tensor, cov: Tensor, mean: Tensor, offset: Tensor, noise: Tensor, with_cross: bool, diagonal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what `_push` does, by torch's operations."""
+    """Return the result of `_push`, by torch's operations."""
     cross = matrix @ cov
     among = cross @ matrix.mT
     if with_cross:
@@ -241,7 +240,7 @@ def condition(
 def _condition(
     mean: Tensor, cov: Tensor, residual: Tensor, cross: Tensor, among: Tensor, observed: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what `condition` does, by torch's operations."""
+    """Return the result of `condition`, by torch's operations."""
     count: Tensor | int = residual.shape[-1]
     if observed is not None:
         residual = torch.where(observed, residual, 0.0)
@@ -267,7 +266,7 @@ def condition_scalar(
     variance: Float[Tensor, "*#batch"],
     observed: Bool[Tensor, "*#batch"] | None,
 ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-    """Return what `condition` does for a single number b, by a scalar division and an outer product.
+    """Return the result of `condition` for a single number b, by a scalar division and an outer product.
 
     Raises:
         NotPositiveDefiniteError: If the variance of b is not positive.

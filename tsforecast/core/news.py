@@ -1,8 +1,8 @@
 """Why a forecast changed: the weight and the share of every observation that is new, revised or withdrawn.
 
 The mean of a linear-Gaussian forecast is affine in the observations. So its change between two sets of data is a sum
-over the cells in which they differ, without a rest: the weight of the cell times what was not expected of it (Banbura
-and Modugno 2014, "Maximum likelihood estimation of factor models on datasets with arbitrary pattern of missing data",
+over the cells in which they differ, without a rest: the weight of the cell times its unexpected part (Banbura and
+Modugno 2014, "Maximum likelihood estimation of factor models on datasets with arbitrary pattern of missing data",
 section 2.3). Weights are the smoother's answers to unit impulses.
 """
 
@@ -22,14 +22,14 @@ _TOGETHER = 128  # impulses
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """The cells in which two sets of data differ, and what each does to the forecast.
+    """The cells with different values in two sets of data, and the effect of each on the forecast.
 
     Attributes:
         time: Step of each cell.
         target: Target of each cell.
-        expected: What was held of the cell before: the value that is revised or withdrawn, or the mean of a new one
-            given the data before.
-        value: What is held of it now: the value, or the mean of a withdrawn one given the others.
+        expected: The value before: the one that is revised or withdrawn, or the mean of a new one given the earlier
+            data.
+        value: The value now, or the mean of a withdrawn one given the others.
         weight: Derivative of the forecast by the value of the cell.
     """
 
@@ -41,20 +41,20 @@ class Changes:
 
     @property
     def impact(self) -> Float[Tensor, "cell horizon target"]:
-        """Return the change of the forecast by each cell: its weight times what was not expected."""
+        """Return the change of the forecast by each cell: its weight times its unexpected part."""
         return self.weight * (self.value - self.expected)[:, None, None]
 
 
 @dataclasses.dataclass(frozen=True)
 class News:
-    """The change of a forecast, in the order in which the data are changed.
+    """The change of a forecast, in the order of the changes of the data.
 
     Attributes:
         before: The forecast from the data before, (horizon, target).
         revised: Cells that both data have, with other values.
         withdrawn: Cells that only the data before have.
-        new: Cells that only the data after have. They are seen last: what is expected of them is their mean given the
-            revised data.
+        new: Cells that only the data after have. They are seen last: their expected value is the mean given the revised
+            data.
         after: The forecast from the data after; `before` and all impacts add up to it.
     """
 
@@ -135,16 +135,16 @@ class _Tail:
 
     def means(self, data: Float[Tensor, "time target"]) -> Float[Tensor, "all target"]:
         """Return the mean of every step given the data; zeros before the tail."""
-        found = self._smoothed(torch.nan_to_num(data)[None], ~torch.isnan(data))[0]
-        return torch.cat([found.new_zeros(self.first, found.shape[-1]), found])
+        smoothed = self._smoothed(torch.nan_to_num(data)[None], ~torch.isnan(data))[0]
+        return torch.cat([smoothed.new_zeros(self.first, smoothed.shape[-1]), smoothed])
 
     def changes(self, cells: Bool[Tensor, "time target"], expected: Tensor, value: Tensor, observed: Tensor) -> Changes:
-        """Return what cells do to the forecast.
+        """Return the effects of cells on the forecast.
 
         Args:
             cells: Some.
-            expected: What was held of all cells before.
-            value: What is held of them now.
+            expected: Values of all cells before.
+            value: Values of all cells now.
             observed: The cells that are seen beside each of them.
         """
         time, target = torch.nonzero(cells, as_tuple=True)

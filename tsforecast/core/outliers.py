@@ -1,8 +1,8 @@
 """Outliers of a series, one step at a time: a filter takes them as missing, so that its state does not follow them.
 
 The size of the errors is learnt beside the state, so the rule holds where the noise of a system is too small or too
-large. A change that stays is no outlier: after a few outliers in a row the state is uncertain again, and the filter
-takes what comes, as the monitoring of West and Harrison (1986) does.
+large. A change that stays is no outlier. After a few outliers in a row the state becomes uncertain again, and the
+filter follows the next values, like the monitoring of West and Harrison (1986).
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _LEAST = 1e-4  # mean square, at least: errors without a size are rounding
 @register_record
 @dataclasses.dataclass(frozen=True)
 class ErrorWatch:
-    """What is known of the standardised errors of some series.
+    """Running statistics of the standardised errors of some series.
 
     Attributes:
         square: Mean square of the errors so far, of which recent ones count more.
@@ -41,14 +41,14 @@ class ErrorWatch:
 
     @classmethod
     def begin(cls, like: Float[Tensor, "series target"]) -> "ErrorWatch":
-        """Return what is known before the first error."""
+        """Return the statistics before the first error."""
         count = torch.zeros_like(like, dtype=torch.long)
         return cls(torch.zeros_like(like), count, count)
 
     def step(
         self, errors: Float[Tensor, "series target"], observed: Bool[Tensor, "series target"]
     ) -> tuple["ErrorWatch", Bool[Tensor, "series target"]]:
-        """Return what is known after a step, and which of its errors are outliers that count as missing.
+        """Return the statistics after a step, and a mask of its outliers; these count as missing.
 
         Args:
             errors: Standardised; without influence where not observed.
@@ -75,10 +75,10 @@ def outliers(
     observed: Bool[Tensor, "time series target"] | None,
     again: Float[Tensor, "*#series state state"],
 ) -> tuple[Bool[Tensor, "time series target"], Float[Tensor, "time series"]]:
-    """Return which observations are outliers given those before them, and where the state becomes uncertain again.
+    """Return a mask of outliers given the observations before them, and the factors of `again` at every step.
 
-    There the belief before the step is given `again` times a number, 1 or more, with which the change is no wonder.
-    Numbers are 0 elsewhere.
+    Where a series changes, the belief before the step gets `again` times its factor, 1 or more, so that the change
+    becomes plausible. Factors are 0 elsewhere.
 
     Args:
         system: The system.
@@ -112,5 +112,5 @@ def outliers(
 
 
 def widened(belief: Gaussian, more: Float[Tensor, " series"], again: Float[Tensor, "*#series state state"]) -> Gaussian:
-    """Return a belief to which a covariance times a number of each series is added."""
+    """Return a belief with `more` times the covariance `again` added, for each series."""
     return Gaussian(belief.mean, belief.cov + more[:, None, None] * again)

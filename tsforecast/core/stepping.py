@@ -25,7 +25,7 @@ def step(
     value: Float[Tensor, "*#batch target"],
     observed: Bool[Tensor, "*#batch target"] | None = None,
 ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-    """Return the belief after a transition and an observation, and the log-density of what was observed.
+    """Return the belief after a transition and an observation, and the log-density of the observation.
 
     Args:
         transition: Of the state.
@@ -48,7 +48,7 @@ def step(
 def step_unseen(
     transition: AbstractLinearGaussian, emission: AbstractLinearGaussian, prior: Gaussian
 ) -> tuple[Gaussian, Gaussian]:
-    """Return the belief after a transition, and what the emission then emits.
+    """Return the belief after a transition, and the distribution of the emission from it.
 
     Args:
         transition: Of the state.
@@ -81,9 +81,9 @@ class _Parts(NamedTuple):
 
     def run(self, residual: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return moments, log-density and predictive variance; refuses variances that are not positive."""
-        *found, failed = structural.step(*self.moved, self.row, residual, self.variance, seen)
+        *outputs, failed = structural.step(*self.moved, self.row, residual, self.variance, seen)
         check_factor(failed, ("series",), PREDICTED_VARIANCE)
-        mean, cov, log_prob, variance = found
+        mean, cov, log_prob, variance = outputs
         return mean, cov, log_prob, variance
 
 

@@ -83,7 +83,7 @@ class ISSM(AbstractLinearSystem):
         return self._conditionals(pick(self.state_noise), pick(self.index), self.damping, begun, *parameters)
 
     def steps(self) -> Callable[[int], tuple[ISSMTransition, ISSMEmission]]:
-        """Return what `at` does, made for all steps at once: fast for loops, and as large as all steps are."""
+        """Return the steps of `at`, made all at once: fast for loops, and as large as all steps are."""
         ndim = self._batch_ndim()
         lead = lambda x, event: x.reshape(len(x), *[1] * (ndim + 1 + event - x.ndim), *x.shape[1:])  # noqa: E731
         parts = lead(self.state_noise, 1), lead(self.index, 1), lead(self.damping.unsqueeze(0), 1)
@@ -95,11 +95,11 @@ class ISSM(AbstractLinearSystem):
 
     def sources(self) -> Float[Tensor, "source state"]:
         """Return ones where a noise source moves a state, and zeros elsewhere."""
-        found, used = [], 0
+        sources, used = [], 0
         for c in self.components:
-            found += range(used, used + c.size) if len(c.noises) == c.size else [used] * c.size
+            sources += range(used, used + c.size) if len(c.noises) == c.size else [used] * c.size
             used += len(c.noises)
-        index = constant(found, self.state_noise)
+        index = constant(sources, self.state_noise)
         return one_hot(index, used, self.state_noise).mT
 
     def _batch_ndim(self) -> int:
@@ -148,7 +148,7 @@ class ISSM(AbstractLinearSystem):
         return transition, ISSMEmission(positions, offset, emission_noise, first, coefficients)
 
     def whole(self, prior: Gaussian, values: Tensor, observed: Tensor | None) -> tuple[Gaussian, Tensor, Tensor] | None:
-        """Return what `innovations` says, step by step in the compiled program; None where this serves no such series.
+        """Return the result of `innovations`, step by step in the compiled program; None for series it does not serve.
 
         Series that share a covariance are left to blocks: it is computed once.
         """
@@ -269,7 +269,7 @@ class ISSM(AbstractLinearSystem):
 
 @functools.cache
 def _table(components: tuple[Component, ...]) -> tuple[Tensor, tuple[int, int, int]]:
-    """Return what `innovation.Structure` says of components; and how many sources, seasons and dampings they have."""
+    """Return the `table` of `innovation.Structure`, and the numbers of sources, seasons and dampings."""
     rows, first, source, season, damped, column = [], 0, 0, 0, 0, 0
     for c in components:
         kind = next(kind for name, kind in _KINDS.items() if isinstance(c, name))
@@ -301,7 +301,7 @@ def _beside(parts: list[Tensor], event_ndim: int, ndim: int) -> Tensor:
 
 
 def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim: int) -> Tensor:
-    """A matrix of the parts, of which those of trends are matrices and the others diagonals."""
+    """Return the block-diagonal matrix of the parts: matrices for trends, diagonals for the others."""
     full = [
         _lead(p, 2, ndim) if isinstance(c, Trend) else torch.diag_embed(_lead(p, 1, ndim))
         for p, c in zip(parts, components, strict=True)

@@ -33,7 +33,7 @@ class AbstractLinearSystem(abc.ABC):
         """Return the transition into and the emission from step `time`."""
 
     def by_step(self) -> Callable[[int], tuple[AbstractLinearGaussian, AbstractLinearGaussian]]:
-        """Return what `at` does, for loops over many steps."""
+        """Return a function like `at`, for loops over many steps."""
         return self.at
 
     @abc.abstractmethod
@@ -42,7 +42,7 @@ class AbstractLinearSystem(abc.ABC):
 
     @abc.abstractmethod
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
-        """What is fastest for so many series with a covariance of their own.
+        """Return the fastest block shape for so many series with a covariance of their own.
 
         Returns:
             The number of steps in a block; and the number of blocks to make at once where no gradient needs them all.
@@ -86,7 +86,7 @@ class AbstractLinearSystem(abc.ABC):
         values: Float[Tensor, "time *#batch target"],
         observed: Bool[Tensor, "time *#batch target"] | None = None,
     ) -> tuple[Gaussian, Float[Tensor, "time *batch"], Float[Tensor, "time *batch"]]:
-        """What `posterior` says, with the log-likelihood of each step in two parts: log_scale - square / 2.
+        """Return the result of `posterior`, with each step's log-likelihood in two parts: log_scale - square / 2.
 
         With variances that are all v times as large the belief has the same mean and v times the covariance, and the
         log-likelihood of a step with one target is log_scale - log(v) / 2 - square / (2 v).
@@ -102,17 +102,17 @@ class AbstractLinearSystem(abc.ABC):
         return belief, scales, (2 * (scales - terms)).clamp_min(0.0)
 
     def whole(self, prior: Gaussian, values: Tensor, observed: Tensor | None) -> tuple[Gaussian, Tensor, Tensor] | None:
-        """Return what `innovations` says, by one operation; None where blocks of steps are taken."""
+        """Return the result of `innovations`, by one operation; None where blocks of steps are taken."""
         return None
 
     def _through(
         self, prior: Gaussian, values: Tensor, observed: Tensor | None, in_parts: bool
     ) -> tuple[Gaussian, list[Tensor]]:
-        """Return the belief after a series and what `condition_on_blocks` says of every step."""
+        """Return the belief after a series, and the terms of `condition_on_blocks` for every step."""
         num_steps = values.shape[0]
-        found = self.whole(prior, values, observed) if num_steps else None
-        if found is not None:
-            belief, scale, square = found
+        by_whole = self.whole(prior, values, observed) if num_steps else None
+        if by_whole is not None:
+            belief, scale, square = by_whole
             return belief, [scale - 0.5 * square, *([scale] if in_parts else [])]
         batch = broadcast_shapes(prior.batch_shape, values.shape[1:-1])
         apart = observed is not None or prior.cov.shape[:-2].numel() > 1
@@ -123,7 +123,7 @@ class AbstractLinearSystem(abc.ABC):
         stretches = [(k * length, length, min(at_once, count - k)) for k in range(0, count, at_once)]
         if rest:
             stretches.append((count * length, rest, 1))
-        belief, found = prior, []
+        belief, pieces = prior, []
         for first, size, number in stretches:
             time_slice = slice(first, first + size * number)
             belief, here = condition_on_blocks(
@@ -134,10 +134,10 @@ class AbstractLinearSystem(abc.ABC):
                 first,
                 in_parts,
             )
-            found.append(here)
-        if not found:
+            pieces.append(here)
+        if not pieces:
             return belief, [values.new_zeros(0, *batch)] * (1 + in_parts)
-        return belief, [torch.cat(parts) for parts in zip(*found, strict=True)]
+        return belief, [torch.cat(parts) for parts in zip(*pieces, strict=True)]
 
     def log_likelihood(
         self,
@@ -163,7 +163,7 @@ class AbstractLinearSystem(abc.ABC):
         return Gaussian(mean, symmetrise(cov))
 
     def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
-        """What `predictive` says of every step alone, (time, *batch, target); as fast as the system allows."""
+        """Return the moments of `predictive` for every step alone, (time, *batch, target), by the fastest route."""
         joint = self.predictive(prior, num_steps)
         rows = joint.mean.unflatten(-1, (num_steps, -1))
         pairs = joint.cov.unflatten(-2, (num_steps, -1)).unflatten(-1, (num_steps, -1))
@@ -205,7 +205,7 @@ class LinearSystem(AbstractLinearSystem):
         return map_tensors(pick, self.transition), map_tensors(pick, self.emission)
 
     def by_step(self) -> Callable[[int], tuple[LinearGaussian, LinearGaussian]]:
-        """Return what `at` does, without an adjoint as large as the system for each step."""
+        """Return a function like `at`, without an adjoint as large as the system for each step."""
         return unbind((self.transition, self.emission))
 
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
@@ -276,13 +276,13 @@ def _tensors(conditional: LinearGaussian) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _fold(x: Tensor, first: int, length: int, count: int) -> Tensor:
-    """(time, ...) to (block, step in block, ...); what is constant stays (1, 1, ...)."""
+    """(time, ...) to (block, step in block, ...); constants stay (1, 1, ...)."""
     if x.shape[0] == 1:
         return x.unsqueeze(0)
     return x[first : first + length * count].unflatten(0, (count, length))
 
 
 def _cat(parts: list[Tensor], dim: int, event_ndim: int) -> Tensor:
-    """Concatenation along `dim` of tensors whose dimensions before the last `event_ndim` broadcast."""
+    """Concatenate tensors along `dim`, after all dimensions before the last `event_ndim` are broadcast."""
     batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
     return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], dim)

@@ -1,4 +1,4 @@
-"""Private parts of torch for which it has no public way; those of its compiler are in `core.loop.compiled`."""
+"""Private parts of torch that have no public counterpart; those of its compiler are in `core.loop.compiled`."""
 
 import functools
 import os

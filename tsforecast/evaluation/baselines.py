@@ -40,7 +40,7 @@ NAIVE_LATER = "forecasts overflowed at a later date: a random walk"
 
 @dataclass(frozen=True)
 class SeasonalNaive:
-    """The value one season ago, with Gaussian errors whose variance grows by each season ahead.
+    """The value one season ago, with Gaussian errors; their variance grows by each season ahead.
 
     Attributes:
         season: Lag in steps; 1 is a random walk.
@@ -127,7 +127,7 @@ class Baseline:
     Attributes:
         name: Name it was asked by.
         series: By item id, one fitted form per target dimension, and its lowest possible value (0, or -inf).
-        deviations: How many are forecast in another way than the name says, by how.
+        deviations: Number of series that are forecast in another way than the name says, by this way.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Baseline:
     deviations: Counter[str]
 
     def predictor(self, prediction_length: int) -> Predictor:
-        """A GluonTS predictor of quantile forecasts; both protocols share what was fitted."""
+        """A GluonTS predictor of quantile forecasts; both protocols share the fitted series."""
         return _BaselinePredictor(self, prediction_length)
 
 
@@ -215,7 +215,7 @@ def _targets(entry: dict[str, Any]) -> Array:
 def _fit_one(
     fit: Callable[[Array, int], FittedSeries], season: int, least: int, row: Array
 ) -> tuple[FittedSeries, list[str]]:
-    """A fitted form of one series, of season 1 where it is shorter than `least`; and how it is not as its name says."""
+    """A fitted form of one series, of season 1 if it is shorter than `least`; and remarks if it is not as named."""
     history = fill_missing(row)
     remarks = [NO_SEASON] if season > 1 and len(history) < least else []
     try:

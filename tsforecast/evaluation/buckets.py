@@ -1,4 +1,4 @@
-"""Scores of a model over a folder of buckets: sums of each bucket, which add up to those of all series."""
+"""Scores of a model over a folder of buckets: the sums of the buckets add up to those of all series."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Scoring(Request):
             torch.manual_seed(seed)
             return with_prediction_length(predictor, horizons[protocol])
 
-        found = evaluate(
+        evaluation = evaluate(
             predictor_for,
             task,
             model=self.model,
@@ -63,12 +63,12 @@ class Scoring(Request):
             num_samples=self.num_samples,
             seed=self.seed,
         )
-        write_frames([found.per_forecast()], path)
+        write_frames([evaluation.per_forecast()], path)
         totals = {
             name: {protocol: scores.totals.as_json() for protocol, scores in of_model.items()}
-            for name, of_model in found.scores.items()
+            for name, of_model in evaluation.scores.items()
         }
-        return {"totals": totals, "deviations": found.deviations}
+        return {"totals": totals, "deviations": evaluation.deviations}
 
     def finish(self, out: Path, notes: list[dict[str, Any]]) -> None:
         """Writes scores over all series, and a table of them to read.
@@ -76,10 +76,10 @@ class Scoring(Request):
         Raises:
             ValueError: If no series can be used.
         """
-        found = merged(self, notes)
-        save_scores(found, out, of_series=False)
+        evaluation = merged(self, notes)
+        save_scores(evaluation, out, of_series=False)
         with replace_file(out / TABLE) as temporary:
-            temporary.write_text(format_scores(found) + "\n", encoding="utf-8")
+            temporary.write_text(format_scores(evaluation) + "\n", encoding="utf-8")
 
 
 def merged(request: Scoring, notes: list[dict[str, Any]]) -> Evaluation:
@@ -99,8 +99,8 @@ def merged(request: Scoring, notes: list[dict[str, Any]]) -> Evaluation:
     for part in parts:
         for name, of_model in part["totals"].items():
             sums = totals.setdefault(name, {})
-            for protocol, found in of_model.items():
-                mine = totals_of_json(found)
+            for protocol, saved in of_model.items():
+                mine = totals_of_json(saved)
                 sums[protocol] = sums[protocol] + mine if protocol in sums else mine
     none = pd.DataFrame()
     scores = {name: {key: Scores(sums, none, none) for key, sums in own.items()} for name, own in totals.items()}

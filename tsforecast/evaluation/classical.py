@@ -39,8 +39,8 @@ class Classical:
         for additive, model in enumerate(_models(name, history, season)):
             fitted: Any = model.fit(history)
             if name == "auto_ets":
-                found: dict[str, Any] = fitted.model_
-                fitted.model_ = {key: found[key] for key in ("m", "components", "par", "fit", "n_params")}
+                fields: dict[str, Any] = fitted.model_
+                fitted.model_ = {key: fields[key] for key in ("m", "components", "par", "fit", "n_params")}
             classical = cls(fitted, bool(additive))
             if plausible(classical.quantiles(history, horizon), history):
                 return classical

@@ -12,14 +12,14 @@ _LEAST_CELLS = 6  # series times blocks of windows from which an interval is mad
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the scores of two models, of which less is better: negative where the first is ahead.
+    """The difference of the scores of two models; less is better, so it is negative where the first is ahead.
 
     Attributes:
         estimate: Score of the first minus score of the second, over the same cells.
         low: Lower end of the interval.
         high: Upper end.
         level: Of the interval.
-        basis: What it was found from, such as "8 series, 5 windows".
+        basis: The data behind it, such as "8 series, 5 windows".
     """
 
     estimate: float
@@ -30,7 +30,7 @@ class Difference:
 
     @property
     def has_interval(self) -> bool:
-        """Whether there was enough to say how sure the difference is."""
+        """Whether there was enough data for an interval of the difference."""
         return bool(np.isfinite(self.high - self.low))
 
     @property
@@ -79,21 +79,22 @@ def paired_difference(first: pd.DataFrame, second: pd.DataFrame, *, block: int =
     """CRPS of the first minus that of the second, with an interval that knows of series and of blocks of windows.
 
     Neither series nor neighbouring windows are independent, so the variance is clustered in both directions (Cameron,
-    Gelbach and Miller 2011). It is that of the sums over each series, plus that of the sums over each block, minus that
-    of their common cells. It is not less than either of the first two. Degrees of freedom are Satterthwaite's (1946),
-    as few series or blocks know little of their variance. In simulations with normal effects of series and of windows,
-    94 to 97 % of the nominal 95 % intervals held the truth. These had 6 series and 3 blocks, 12 and 6, 30 and 10, and
-    30 and 14. It was 88 to 94 % where the effects of windows had an autocorrelation of .7 and a block was seven.
+    Gelbach and Miller 2011). It is the variance of the sums over each series, plus that of the sums over each block,
+    minus that of their common cells. It is not less than either of the first two. Degrees of freedom are
+    Satterthwaite's (1946), as few series or blocks know little of their variance. In simulations with normal effects of
+    series and of windows, 94 to 97 % of the nominal 95 % intervals held the truth. These had 6 series and 3 blocks, 12
+    and 6, 30 and 10, and 30 and 14. It was 88 to 94 % where the effects of windows had an autocorrelation of .7 and a
+    block was seven.
 
     Args:
         first: `Scores.per_forecast`, or the rows of some windows of it.
         second: Likewise, with the same rows.
-        block: Windows in a block, within which windows may depend on one another; fewer where there would be less than
-            three blocks, which say next to nothing of their variance.
+        block: Windows in a block; windows of one block may depend on one another. A block has fewer windows if there
+            would be less than three blocks, too few to estimate their variance.
 
     Returns:
         The difference; the interval is without end where series times blocks are less than six, as of one series with
-        five windows or of two with two: so few would say next to nothing of their variance.
+        five windows or of two with two: so few can not show their variance.
 
     Raises:
         ValueError: If the rows are not the same, or series have different numbers of windows.

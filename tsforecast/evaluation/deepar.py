@@ -102,7 +102,7 @@ class _Coded(Predictor):
 
 
 def _coded(task: ForecastTask, entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Entries whose first category is the series."""
+    """Entries with the series as their first category."""
     index = {str(entry["item_id"]): number for number, entry in enumerate(task.entries)}
     for entry in entries:
         yield {**entry, "feat_static_cat": [index[str(entry["item_id"])], *entry.get("feat_static_cat", [])]}

@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Window:
-    """The labels of a test window, and what a forecast says of them.
+    """The labels of a test window, and the forecast of them.
 
     Attributes:
         label: Labels (horizon,) or (target, horizon), 0 where missing.
@@ -119,7 +119,7 @@ class Metric:
         return f"{value:#.4g}" if self.nominal is None else f"{100 * value:.1f} %"
 
     def distance(self, value: float) -> float:
-        """Return how far a value is from the best possible one."""
+        """Return the distance of a value from the best possible one."""
         return value if self.nominal is None else abs(value - self.nominal)
 
 
@@ -134,7 +134,7 @@ def size(window: Window) -> Array:
 
 
 def has_seasonal_error(window: Window) -> NDArray[np.bool_]:
-    """Return 1 for each label whose series has a seasonal error."""
+    """Return 1 for each label of a series with a seasonal error."""
     return window.observed & (window.seasonal_error > 0)
 
 
@@ -179,7 +179,7 @@ def coverage(width: int) -> Term:
 
 
 def has_paths(window: Window) -> Array:
-    """Return 1 for each window and target whose whole horizon can be scored, at its last step."""
+    """Return 1, at its last step, for each window and target with a horizon that can be scored as a whole."""
     return _at_last_step(window, window.has_paths)
 
 
@@ -224,7 +224,7 @@ def printed() -> list[Metric]:
 
 
 def _terms() -> list[Term]:
-    """Return what is summed for all metrics, each once."""
+    """Return the terms to be summed for all metrics, each once."""
     return list(dict.fromkeys(term for metric in METRICS for term in (metric.term, metric.weight)))
 
 
@@ -263,7 +263,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat(overall: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metrics by name from what `nested` made of them."""
+    """Return metrics by name, from the result of `nested`."""
     plain = dict(overall)
     shares = plain.pop("coverage")
     return plain | {f"coverage_{width}": value for width, value in shares.items()}

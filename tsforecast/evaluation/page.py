@@ -52,7 +52,7 @@ p.note { color: #555; font-size: .9rem; }
 
 @dataclass(frozen=True)
 class Contender:
-    """What one model or baseline scored.
+    """The scores of one model or baseline.
 
     Attributes:
         label: Name on the page.
@@ -79,7 +79,7 @@ def differences(contenders: Sequence[Contender], protocol: str) -> dict[str, Dif
 
 
 def ranked(contenders: Sequence[Contender], protocol: str) -> list[Contender]:
-    """Those which have the protocol, the smallest CRPS first."""
+    """The contenders with scores in the protocol, the smallest CRPS first."""
     return sorted((c for c in contenders if protocol in c.overall), key=lambda c: c.overall[protocol]["crps"])
 
 
@@ -87,17 +87,17 @@ def page(
     title: str,
     facts: Sequence[str],
     contenders: Sequence[Contender],
-    found: Mapping[str, Mapping[str, Difference]],
+    differences: Mapping[str, Mapping[str, Difference]],
     figures: Sequence[tuple[str, str, Figure | bytes]],
     commands: Sequence[tuple[str, str]],
 ) -> str:
-    """The page as one string of HTML, which needs no other file and no script.
+    """The page as one string of HTML; it needs no other file and no script.
 
     Args:
         title: Of the page.
         facts: Lines below the title.
         contenders: Runs and baselines.
-        found: `differences` of every protocol.
+        differences: `differences` of every protocol.
         figures: Section, caption and picture, in order: small figures, which stand beside each other where there is
             room, or the bytes of PNG files, which take the whole width.
         commands: Label and command line of every run.
@@ -106,7 +106,7 @@ def page(
     for protocol in ("rolling", "long_term"):
         if any(protocol in c.overall for c in contenders):
             parts += [f"<h2>{protocol.replace('_', '-').capitalize()} forecasts</h2>"]
-            parts += [_scores(contenders, protocol), _significance(contenders, protocol, found[protocol])]
+            parts += [_scores(contenders, protocol), _significance(contenders, protocol, differences[protocol])]
     for name, group in itertools.groupby(figures, key=lambda figure: figure[0]):
         pictures = "\n".join(_picture(caption, picture) for _, caption, picture in group)
         parts.append(f'<h2>{html.escape(name)}</h2>\n<div class="beside">{pictures}</div>')
@@ -122,11 +122,11 @@ def page(
 
 def _scores(contenders: Sequence[Contender], protocol: str) -> str:
     rows, columns = ranked(contenders, protocol), metrics.printed()
-    found = [[c.overall[protocol].get(metric.name, math.nan) for metric in columns] for c in rows]
-    distances = [[metric.distance(value) for metric, value in zip(columns, values, strict=True)] for values in found]
+    scores = [[c.overall[protocol].get(metric.name, math.nan) for metric in columns] for c in rows]
+    distances = [[metric.distance(value) for metric, value in zip(columns, values, strict=True)] for values in scores]
     best = pd.DataFrame(distances).min()
     lines = [_row(["", *(metric.title for metric in columns)], "th")]
-    for contender, values, distance in zip(rows, found, distances, strict=True):
+    for contender, values, distance in zip(rows, scores, distances, strict=True):
         cells = [f"<td>{_name(contender.label)}</td>"]
         for metric, value, apart, least in zip(columns, values, distance, best, strict=True):
             cells.append(f"<td{_class('best', apart == least)}>{metric.text(value)}</td>")
@@ -134,11 +134,11 @@ def _scores(contenders: Sequence[Contender], protocol: str) -> str:
     return _wide(f"<table>{''.join(lines)}</table>", "columns")
 
 
-def _significance(contenders: Sequence[Contender], protocol: str, found: Mapping[str, Difference]) -> str:
+def _significance(contenders: Sequence[Contender], protocol: str, differences: Mapping[str, Difference]) -> str:
     best = next(c for c in ranked(contenders, protocol) if not c.is_baseline)
     lines = [_row(["", "CRPS minus that of the best run", "95 % interval", "series on which it is ahead"], "th")]
     by_label = {c.label: c for c in contenders}
-    for label, difference in found.items():
+    for label, difference in differences.items():
         sure = difference.low > 0 or difference.high < 0
         ahead = _series_ahead(by_label[label].per_forecast[protocol], best.per_forecast[protocol])
         cells = [
@@ -157,7 +157,7 @@ def _significance(contenders: Sequence[Contender], protocol: str, found: Mapping
 
 
 def _series_ahead(mine: pd.DataFrame, best: pd.DataFrame) -> str:
-    """On how many series the CRPS is smaller."""
+    """The number of series with a smaller CRPS."""
     change = (mine["crps"] - best["crps"]) * mine["size"]
     totals = change.groupby("item_id").sum()
     return f"{int((totals < 0).sum())} of {len(totals)}"
@@ -177,7 +177,7 @@ def _class(name: str, given: Any) -> str:
 
 
 def _wide(content: str, more: str) -> str:
-    """A box that scrolls sideways where the screen is narrow, and a line that says what there is more of."""
+    """A box that scrolls sideways on a narrow screen, and a line that names its hidden content."""
     return f'<p class="swipe">Scroll sideways for more {more} \u2192</p><div class="wide" tabindex="0">{content}</div>'
 
 

@@ -50,7 +50,10 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Overall scores as `scores.json` has them: baselines apart from the model, None for NaN and infinity."""
-        overall = {name: {key: found.overall for key, found in scores.items()} for name, scores in self.scores.items()}
+        overall = {
+            name: {key: of_protocol.overall for key, of_protocol in scores.items()}
+            for name, scores in self.scores.items()
+        }
         model = overall.pop(self.model)
         if self.adapted is not None:
             model["adapted"] = {"model": self.adapted, **overall.pop(self.adapted)}
@@ -182,7 +185,7 @@ def _scores_of(
 
 
 def _task_of(predictor: Any, data: ForecastTask | pd.DataFrame, windows: int | None, columns: Any) -> ForecastTask:
-    """The task of a data frame whose last windows are for testing; a task as it is."""
+    """The task of a data frame with its last windows for testing; a task as it is."""
     if isinstance(data, ForecastTask):
         if windows is not None or columns is not None:
             raise ValueError("windows and columns are of a DataFrame, but the data are a task, which has its own")
@@ -220,7 +223,7 @@ def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, work
 
 
 def format_scores(evaluation: Evaluation) -> str:
-    """A table to read: one block per protocol, one line per model, with notes on what was measured."""
+    """A table to read: one block per protocol, one line per model, with notes on the measurement."""
     header = ["", *(metric.title for metric in metrics.printed())]
     lines: list[str] = []
     shown = evaluation.scores[evaluation.model]["rolling"]
@@ -256,7 +259,7 @@ def format_scores(evaluation: Evaluation) -> str:
 
 
 def _kinds_of_forecasts(evaluation: Evaluation) -> str:
-    """Whose forecasts are sample paths, and whose are quantiles."""
+    """The kinds of forecasts, sample paths or quantiles, with the models of each."""
     kinds: dict[str, list[str]] = {}
     for name, scores in evaluation.scores.items():
         overall = scores["rolling"].overall

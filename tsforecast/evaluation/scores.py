@@ -33,7 +33,7 @@ _GRID = np.linspace(0, 1, 101)  # where the distribution of the PIT is tabulated
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over forecasts, of which scores are made: those of several parts of the data add up to those of all.
+    """Sums over forecasts, to make scores of: those of several parts of the data add up to those of all.
 
     Attributes:
         cells: Of `sums_of`, (term, horizon).
@@ -61,7 +61,7 @@ class Totals:
         return Totals(**added, num_samples=self.num_samples | other.num_samples)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `totals_of_json` reads, to the last bit."""
+        """Return the sums for `totals_of_json`, exact to the last bit."""
         arrays = {name: getattr(self, name).tolist() for name in ("cells", "inside", "pit")}
         return asdict(self) | arrays | {"num_samples": sorted(self.num_samples, key=lambda n: n or 0)}
 
@@ -84,17 +84,17 @@ class Totals:
     def calibration(self) -> pd.DataFrame:
         """Return `Scores.calibration`."""
         with np.errstate(invalid="ignore"):
-            found = pd.DataFrame({"pit": self.pit / self.labels}, index=pd.Index(_GRID.round(2), name="probability"))
+            table = pd.DataFrame({"pit": self.pit / self.labels}, index=pd.Index(_GRID.round(2), name="probability"))
             shares = self.inside[:-1] / self.labels
-        found["coverage"] = pd.Series(shares, index=[width / 100 for width in NOMINAL[:-1]])
-        found.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
-        return found
+        table["coverage"] = pd.Series(shares, index=[width / 100 for width in NOMINAL[:-1]])
+        table.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
+        return table
 
 
-def totals_of_json(found: dict[str, Any]) -> Totals:
+def totals_of_json(saved: dict[str, Any]) -> Totals:
     """The sums that `Totals.as_json` wrote."""
-    arrays: dict[str, Any] = {name: np.array(found[name], np.float64) for name in ("cells", "inside", "pit")}
-    return Totals(**{**found, **arrays, "num_samples": frozenset(found["num_samples"])})
+    arrays: dict[str, Any] = {name: np.array(saved[name], np.float64) for name in ("cells", "inside", "pit")}
+    return Totals(**{**saved, **arrays, "num_samples": frozenset(saved["num_samples"])})
 
 
 def _totals_of(window: Window) -> Totals:
@@ -185,11 +185,11 @@ def score(
         if forecast is None:
             raise ValueError(f"expected a forecast for every test window, but they ended after {number}")
         window = _window(past, future, forecast, season)
-        found = _totals_of(window)
+        own = _totals_of(window)
         item = str(future.get("item_id", number))
-        single[item, stamp_of(future["start"], future.get("info"))] = found.cells.sum(-1)
-        sums[item] = sums.get(item, 0) + found.cells.sum(-1)
-        totals = found if totals is None else totals + found
+        single[item, stamp_of(future["start"], future.get("info"))] = own.cells.sum(-1)
+        sums[item] = sums.get(item, 0) + own.cells.sum(-1)
+        totals = own if totals is None else totals + own
     if totals is None:
         raise ValueError("expected at least one test window, but the test data is empty")
     if next(stream, None) is not None:
@@ -204,7 +204,7 @@ def score(
 
 
 def _window(past: dict[str, Any], future: dict[str, Any], forecast: Forecast, season: int | None) -> Window:
-    """Return the labels of a test window, and what the forecast says of them.
+    """Return the labels of a test window, and the forecast of them.
 
     Raises:
         ValueError: If the forecast is of another window, or contains NaN.
@@ -238,9 +238,9 @@ def _check_window(forecast: Forecast, future: dict[str, Any], shape: tuple[int, 
         raise ValueError(f"expected a forecast of series {item!r}, but it is of {forecast.item_id!r}")
     if forecast.start_date != future["start"]:
         raise ValueError(f"expected a forecast of series {item!r} from {future['start']}, not {forecast.start_date}")
-    found = (forecast.prediction_length,) if len(shape) == 1 else (forecast.dim(), forecast.prediction_length)
-    if found != shape:
-        raise ValueError(f"expected a forecast of shape {shape} for series {item!r}, but it has {found}")
+    actual = (forecast.prediction_length,) if len(shape) == 1 else (forecast.dim(), forecast.prediction_length)
+    if actual != shape:
+        raise ValueError(f"expected a forecast of shape {shape} for series {item!r}, but it has {actual}")
 
 
 def _seasonal_error(past: NDArray[Any], season: int) -> Array:

@@ -1,4 +1,4 @@
-"""Scores of forecasts of series with clocks of their own, and what such forecasts are compared with."""
+"""Scores of forecasts of series with clocks of their own, and baselines of such forecasts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,9 +45,9 @@ def score_timed(
     for (_, label), quantiles in zip(pairs, answers, strict=True):
         values = np.atleast_2d(label["target"])
         seen = np.isfinite(values)
-        found = np.swapaxes(quantiles, 1, 2)
-        window = Window(np.where(seen, values, 0.0), seen, found, None, True, np.full((len(values), 1), np.nan))
-        error = np.where(seen, found[LEVELS.index(0.5)] - values, 0.0)
+        time_last = np.swapaxes(quantiles, 1, 2)
+        window = Window(np.where(seen, values, 0.0), seen, time_last, None, True, np.full((len(values), 1), np.nan))
+        error = np.where(seen, time_last[LEVELS.index(0.5)] - values, 0.0)
         item = str(label["item_id"])
         sums = metrics.sums_of(window).sum(-1)
         rows[item] = rows.get(item, 0.0) + sums
@@ -95,7 +95,7 @@ def last_value(task: IrregularTask) -> Quantiles:
         changes[target] = gap[known][order], move[known][order]
 
     def answer(past: Mapping[str, Any], times: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = np.empty((len(LEVELS), len(times), width))
+        quantiles = np.empty((len(LEVELS), len(times), width))
         for target, values in enumerate(np.atleast_2d(past["target"])):
             gap, move = changes[target]
             last = int(np.flatnonzero(np.isfinite(values))[-1]) if np.isfinite(values).any() else None
@@ -104,8 +104,8 @@ def last_value(task: IrregularTask) -> Quantiles:
                 middle = int(np.searchsorted(gap, since))
                 first = min(max(middle - _NEIGHBOURS // 2, 0), max(len(gap) - _NEIGHBOURS, 0))
                 near = move[first : first + _NEIGHBOURS]
-                found[:, k, target] = (0.0 if last is None else values[last]) + np.quantile(near, LEVELS)
-        return found
+                quantiles[:, k, target] = (0.0 if last is None else values[last]) + np.quantile(near, LEVELS)
+        return quantiles
 
     return answer
 
@@ -118,5 +118,5 @@ def whole_past(past: Mapping[str, Any], times: NDArray[np.int64]) -> NDArray[np.
 
 
 def timed_baselines(task: IrregularTask) -> dict[str, Quantiles]:
-    """Return what every model should beat, by name."""
+    """Return the baselines that every model should beat, by name."""
     return {"last_value": last_value(task), "whole_past": whole_past}

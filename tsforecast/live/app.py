@@ -42,7 +42,7 @@ _DRAWN = 100  # sample paths behind quantiles that are not exact
 
 @dataclass(frozen=True)
 class Sizes:
-    """Most of what a request may ask for.
+    """The largest sizes that a request may ask for.
 
     Attributes:
         observations: Observations of a request.
@@ -60,7 +60,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
 
     Args:
         owner: Of the store.
-        sizes: Most of what a request may ask for.
+        sizes: Limits of a request.
         metrics: What /metrics answers; None for what the owner counts alone.
     """
     engine = owner.store.engine
@@ -96,19 +96,19 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
             wanted = service.wanted_of({"items": list(dict.fromkeys(observations.items)), **batch["forecast"]})
         waiting = owner.observe(observations)
         ahead = None if wanted is None else owner.forecast(wanted, waiting)  # the owner takes both at once
-        found: list[Found] = []
+        forecasts: list[Found] = []
         if ahead is not None:  # the later one: to be woken between the two takes from the owner's time
             with contextlib.suppress(KeyError):  # observations of some items are refused
-                found = await asyncio.wrap_future(ahead)
+                forecasts = await asyncio.wrap_future(ahead)
         outcomes = await asyncio.wrap_future(waiting)
         refused = [{"place": k, "reason": REFUSED[name]} for k, name in enumerate(outcomes) if name in REFUSED]
         answer: dict[str, Any] = {"counts": counts(outcomes), "refused": refused}
         if wanted is not None:
-            if not found:
+            if not forecasts:
                 known = {item for item, name in zip(observations.items, outcomes, strict=True) if name not in NEVER}
                 wanted = replace(wanted, items=[item for item in wanted.items if item in known])
-                found = await asyncio.wrap_future(owner.forecast(wanted)) if known else []
-            answer["forecasts"] = await _listed(service.shown(wanted, found))
+                forecasts = await asyncio.wrap_future(owner.forecast(wanted)) if known else []
+            answer["forecasts"] = await _listed(service.shown(wanted, forecasts))
         return _json(answer)
 
     @app.get("/forecasts", response_model=Forecasts)
@@ -129,10 +129,10 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
     @app.get("/items/{item:path}", response_model=Item)
     async def look(item: str) -> Response:
         """Return where a series stands."""
-        found = await asyncio.wrap_future(owner.ask(lambda store: _item(store, item)))
-        if found is None:
+        state = await asyncio.wrap_future(owner.ask(lambda store: _item(store, item)))
+        if state is None:
             raise HTTPException(404, "there is no such series")
-        return _json(found)
+        return _json(state)
 
     @app.get("/health")
     async def health() -> Response:
@@ -156,7 +156,7 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
 
 
 class _Request(Request):
-    """A request whose body is read by the faster parser: all other requests wait meanwhile."""
+    """A request with its body read by the faster parser: all other requests wait meanwhile."""
 
     async def json(self) -> Any:
         return orjson.loads(await self.body())
@@ -184,8 +184,8 @@ class _Service:
     async def forecasts(self, request: ForecastRequest) -> Response:
         wanted = self.wanted_of(request)
         try:
-            found = await asyncio.wrap_future(self.owner.forecast(wanted))
-            shown = self.shown(wanted, found, request.get("paths", 0))
+            forecasts = await asyncio.wrap_future(self.owner.forecast(wanted))
+            shown = self.shown(wanted, forecasts, request.get("paths", 0))
         except KeyError as error:
             raise HTTPException(404, "there is no such series among the items") from error
         except ValueError as error:
@@ -193,7 +193,7 @@ class _Service:
         return _json({"freq": self.owner.store.engine.calendar.freq, "forecasts": await _listed(shown)})
 
     def wanted_of(self, request: ForecastRequest) -> Wanted:
-        """Return what a request asks for; an HTTPException says what is wrong with it."""
+        """Return the forecasts that a request asks for; an HTTPException says the fault in it."""
         engine, items = self.owner.store.engine, request["items"]
         steps = request.get("steps", engine.horizon)
         if len(items) > self.sizes.items:
@@ -213,16 +213,16 @@ class _Service:
             raise HTTPException(422, str(error)) from error
         return Wanted(items, steps, levels, drawn, future, inputs)
 
-    def shown(self, wanted: Wanted, found: list[Found], paths: int = 0) -> list[dict[str, Any]]:
+    def shown(self, wanted: Wanted, forecasts: list[Found], paths: int = 0) -> list[dict[str, Any]]:
         """Return forecasts as they are answered.
 
         Raises:
             ValueError: If they reach beyond the year 2261.
         """
         calendar, names = self.owner.store.engine.calendar, [f"{level:g}" for level in wanted.levels]
-        times = {start: calendar.stamps(start, wanted.steps) for start in {one.start for one in found}}
+        times = {start: calendar.stamps(start, wanted.steps) for start in {one.start for one in forecasts}}
         answers = []
-        for item, one in zip(wanted.items, found, strict=True):
+        for item, one in zip(wanted.items, forecasts, strict=True):
             quantiles = dict(zip(names, one.quantiles, strict=True))
             answer = {"item": item, "times": times[one.start], "mean": one.mean, "quantiles": quantiles}
             answers.append(answer | {"paths": one.paths[:paths]} if paths and one.paths is not None else answer)
@@ -274,10 +274,10 @@ def _plain(value: Any) -> Any:
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
-    """Says what is wrong with a request, without repeating it."""
+    """Answers an invalid request with its faults, without repeating it."""
     assert isinstance(error, RequestValidationError)
-    found = [{"place": list(one["loc"])[1:], "fault": one["msg"]} for one in error.errors()[:_FAULTS]]
-    return _json({"detail": found}, 422)
+    faults = [{"place": list(one["loc"])[1:], "fault": one["msg"]} for one in error.errors()[:_FAULTS]]
+    return _json({"detail": faults}, 422)
 
 
 async def _unavailable(_: Request, error: Exception) -> Response:

@@ -141,7 +141,7 @@ def begin_store(
 
 
 def _keep_place(work: Path, entries: Sequence[dict[str, Any]]) -> None:
-    """Writes where in its step a time stamp of the first series stands, by which a service dates all forecasts."""
+    """Writes the place of a time stamp in its step, by the first series; a service dates all forecasts by it."""
     if entries and not (work / _PLACE).exists():
         with replace_file(work / _PLACE) as temporary:
             temporary.write_text(json.dumps(place_of(entries[0].get("info"))), encoding="utf-8")
@@ -192,13 +192,13 @@ def _append(rows: Rows, more: Rows) -> None:
 
 
 def _refuse_other_contents(path: Path) -> None:
-    names = {found.name for found in path.iterdir()} - {LOCK} if path.is_dir() else set()
+    names = {entry.name for entry in path.iterdir()} - {LOCK} if path.is_dir() else set()
     if names and not names & {STORE, WORK}:
         raise ValueError(f"{path} is not empty and no store; give a new folder as {option('out')}")
 
 
 def _keep_plan(path: Path, plan: dict[str, Any]) -> None:
-    """Writes what a store is to be made of, and refuses to go on with another."""
+    """Writes the plan of a store, and refuses to go on with another."""
     kept = path / WORK / _PLAN
     if not kept.is_file():
         with replace_file(kept) as temporary:

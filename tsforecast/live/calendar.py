@@ -43,9 +43,9 @@ class Calendar:
         if first < self._first or last >= self._first + len(self._known[0]):
             if last - first > min(_WIDEST, _SPARSE * self.multiple + 4 * periods.size):  # not for few periods far apart
                 distinct, places = np.unique(periods, return_inverse=True)
-                found = calendar_of(distinct, self.freq, self.seasons)
+                features = calendar_of(distinct, self.freq, self.seasons)
                 places = places.reshape(periods.shape)
-                return found[0][places], found[1][places]
+                return features[0][places], features[1][places]
             self._first = first
             reach = np.arange(first, last + 1 + _AHEAD * self.multiple)
             self._known = calendar_of(reach, self.freq, self.seasons)
@@ -53,7 +53,7 @@ class Calendar:
         return self._known[0][places], self._known[1][places]
 
     def ordinals_of(self, stamps: Sequence[str]) -> NDArray[np.int64]:
-        """Return the ordinals of the periods in which time stamps lie.
+        """Return the ordinals of the periods that time stamps lie in.
 
         Args:
             stamps: ISO 8601 without a zone, as "2024-06-01" or "2024-06-01T12:30".
@@ -71,8 +71,8 @@ class Calendar:
 
     def _read(self, stamps: list[str]) -> NDArray[np.int64]:
         for stamp in stamps:
-            found = _STAMP.fullmatch(stamp)
-            if found is None or not _YEARS[0] <= found[1] <= _YEARS[1]:
+            match = _STAMP.fullmatch(stamp)
+            if match is None or not _YEARS[0] <= match[1] <= _YEARS[1]:
                 raise ValueError(
                     "expected a time such as 2024-06-01 or 2024-06-01T12:30, without a zone and from the years "
                     f"{_YEARS[0]} to {_YEARS[1]}, got {stamp!r:.40}"
@@ -110,6 +110,6 @@ def _stamps(first: int, steps: int, multiple: int, freq: str, place: Place) -> t
 @lru_cache(maxsize=10_000)
 def _period(ordinal: int, freq: str) -> pd.Period:
     with expected_alias_warnings():
-        found = pd.Period(ordinal=ordinal, freq=freq)
-    assert isinstance(found, pd.Period)
-    return found
+        period = pd.Period(ordinal=ordinal, freq=freq)
+    assert isinstance(period, pd.Period)
+    return period

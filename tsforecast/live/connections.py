@@ -14,15 +14,15 @@ _ANSWER = (
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose requests must arrive in time.
+    """A connection with requests that must arrive in time.
 
-    Where there are as many connections as there may be, a new one takes the place of the one that has waited longest
-    for a request; those that never sent one come first.
+    If all places are taken, a new connection replaces the one that has waited longest for a request. Connections that
+    never sent one are replaced first.
 
     Attributes:
-        seconds_of_head: In which the head of a request must arrive, from the connection or its first byte on.
-        seconds_of_body: Likewise the body, from the end of the head on.
-        seconds_of_answer: In which an answer must be taken.
+        seconds_of_head: Seconds for the head of a request to arrive, from the connection or its first byte on.
+        seconds_of_body: Seconds for its body to arrive, from the end of the head on.
+        seconds_of_answer: Seconds for an answer to be taken.
         most_head: Bytes of a head.
     """
 
@@ -71,7 +71,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The request is there; what comes now is the head of the next."""
+        """Take note of a complete request; the next bytes are the head of the next one."""
         self._stop()
         self._head, self._waits = 0, False
         super().on_message_complete()
@@ -85,7 +85,7 @@ class Connection(HttpToolsProtocol):
             self._waits, self._since = True, self.loop.time()
 
     def timeout_keep_alive_handler(self) -> None:
-        """End a connection without requests, and what is not taken of its last answer."""
+        """End a connection without requests, and drop the rest of its last answer."""
         self.transport.abort()
 
     def _make_room(self) -> None:

@@ -1,7 +1,7 @@
-"""How much of a log was acknowledged: a small file that is on the disk before every answer.
+"""The acknowledged part of a log: a small file that is on the disk before every answer.
 
-It also says which snapshot and log of the store are current, so that one write replaces both. The file has two places,
-on two sectors of the disk, which are written in turn. So a loss of power leaves one of them.
+It also names the current snapshot and log of the store, so that one write replaces both. The file has two places, on
+two sectors of the disk, written in turn. So a loss of power leaves one of them.
 """
 
 import logging
@@ -21,7 +21,7 @@ _APART = 4096  # bytes from one place to the other
 
 
 class Count:
-    """The count of a store, which is written on.
+    """The count of a store, written on as the log grows.
 
     Args:
         path: Of a file that `create` made.
@@ -43,11 +43,11 @@ class Count:
             raise ValueError(f"there is no file {path}, which counts what was acknowledged; restore the folder")
         text = path.read_bytes()
         places = [_unpacked(text[start : start + _APART], store) for start in (0, _APART)]
-        whole = [found for found in places if found is not None]
+        whole = [place for place in places if place is not None]
         if not whole:
             raise ValueError(f"{path} is damaged, or not of this store; restore the folder")
         self.is_whole = len(whole) == 2
-        self.first, self.end = max(whole, key=lambda found: (found[1].number, found[0]))
+        self.first, self.end = max(whole, key=lambda place: (place[1].number, place[0]))
         self._newest = places.index((self.first, self.end))
         if not self.is_whole:
             log.warning("%s: one of its two places is damaged; whole records behind the other count", path)

@@ -1,4 +1,4 @@
-"""What a store is, as its file store.json says."""
+"""The description of a store, as its file store.json says."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Description:
-    """What a store is.
+    """The description of a store.
 
     Attributes:
         identity: 32 hexadecimal digits, drawn when it began.
@@ -55,7 +55,7 @@ class Description:
 
 
 def read_description(path: Path) -> Description:
-    """Return what a store says that it is.
+    """Return the description of a store.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -65,21 +65,21 @@ def read_description(path: Path) -> Description:
         raise FileNotFoundError(f"there is no store {path}")
     if not (path / STORE).is_file():
         raise ValueError(f"{path} is no store, or not finished: it has no {STORE}; run `tsforecast live init` (again)")
-    found = read_json(path / STORE)
-    if isinstance(found, dict) and isinstance(found.get("format"), int) and found["format"] not in (_BEFORE, FORMAT):
+    saved = read_json(path / STORE)
+    if isinstance(saved, dict) and isinstance(saved.get("format"), int) and saved["format"] not in (_BEFORE, FORMAT):
         raise ValueError(
-            f"{path}: expected format {_BEFORE} or {FORMAT}, got {found['format']}; make the store anew, or serve it "
+            f"{path}: expected format {_BEFORE} or {FORMAT}, got {saved['format']}; make the store anew, or serve it "
             "with the version that wrote it"
         )
-    is_whole = has_fields(found, {"format": int} | _FIELDS) and isinstance(found.get("adaptation"), dict)
-    if not is_whole or not re.fullmatch("[0-9a-f]{32}", found["identity"]):
+    is_whole = has_fields(saved, {"format": int} | _FIELDS) and isinstance(saved.get("adaptation"), dict)
+    if not is_whole or not re.fullmatch("[0-9a-f]{32}", saved["identity"]):
         raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
-    stamp = list(saved_place(found.get("stamp", list(BEGINNING))))
-    return Description(**{name: found[name] for name in (*_FIELDS, "adaptation", "format")}, stamp=stamp)
+    stamp = list(saved_place(saved.get("stamp", list(BEGINNING))))
+    return Description(**{name: saved[name] for name in (*_FIELDS, "adaptation", "format")}, stamp=stamp)
 
 
 def describe(path: Path, about: Description) -> None:
-    """Writes what a store is."""
+    """Writes the description of a store."""
     with replace_file(path / STORE) as temporary:
         text = json.dumps(asdict(replace(about, format=FORMAT)), indent=1)
         temporary.write_text(text + "\n", encoding="utf-8")

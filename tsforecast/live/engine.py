@@ -28,7 +28,7 @@ _LONGEST_YOUNG = 4  # times the values after which a series is young no more, ar
 
 @dataclass
 class Moved:
-    """What a micro-batch changes; nothing has changed yet.
+    """The changes by a micro-batch; nothing has changed yet.
 
     Attributes:
         steps: The micro-batch.
@@ -90,14 +90,14 @@ class Engine:
         return Rows.empty(self.layout.empty, self.data.num_targets, self.data.num_dynamic_real, self.recent)
 
     def is_young(self, observed: NDArray[np.bool_]) -> bool:
-        """Return whether a series is filtered anew with each value, by what was observed (time, target) of it."""
+        """Return whether a series is filtered anew with each value, given a mask (time, target) of its observations."""
         few = int(observed.any(1).sum()) < self.warm_up
         return few and len(observed) < _LONGEST_YOUNG * self.warm_up
 
     # Micro-batches.
 
     def moved(self, known: Rows, steps: Steps) -> Moved:
-        """Return what a micro-batch changes."""
+        """Return the changes by a micro-batch."""
         rows, place = np.unique(steps.rows, return_inverse=True)
         first, last = (np.full(len(rows), limit) for limit in (np.iinfo(np.int64).max, np.iinfo(np.int64).min))
         np.minimum.at(first, place, steps.ordinals)
@@ -189,7 +189,7 @@ class Engine:
         histories: Sequence[NDArray[np.float64]],
         end: NDArray[np.int64],
     ) -> "Begun":
-        """Return parts of rows whose histories are filtered from their first values.
+        """Return parts of rows with histories that are filtered from their first values.
 
         Args:
             known: Says who the series are.
@@ -210,16 +210,16 @@ class Engine:
             if self.is_young(observed):
                 kept[row] = history
         exponents, far = self.histories.exponents(windows), 0
-        found = [part[:0].new_zeros(len(rows), *part.shape[1:]) for part in self.layout.empty]
+        parts = [part[:0].new_zeros(len(rows), *part.shape[1:]) for part in self.layout.empty]
         for some in _alike([len(window["past_target"]) for window in windows]):
             places = torch.from_numpy(some)
             batch = collate([windows[k] for k in some.tolist()], self.net.device, exponents[some])
             batch |= {name: values[places.to(values.device)] for name, values in series.items()}
             after, _ = self.net.filter(batch)
             far += self._far(batch, after)
-            for part, new in zip(found, self.layout.stack(after), strict=True):
+            for part, new in zip(parts, self.layout.stack(after), strict=True):
                 part.index_copy_(0, places.to(part.device), new.to(part.dtype))
-        return Begun(found, exponents, kept, far)
+        return Begun(parts, exponents, kept, far)
 
     def window(
         self, history: NDArray[np.float64], observed: NDArray[np.bool_], end: int
@@ -270,7 +270,7 @@ class Engine:
     def series_of(self, known: Rows, names: Sequence[str], rows: NDArray[np.int64]) -> Batch:
         """Return who series are. New ones are those of the training data of these names, and of no known category."""
         is_new = rows >= len(known)
-        found = self._with_series({}, self.layout.belief(known.gather(np.where(is_new, 0, rows)))) if len(known) else {}
+        kept = self._with_series({}, self.layout.belief(known.gather(np.where(is_new, 0, rows)))) if len(known) else {}
         data = self.data
         numbers = {len(known) + k: self.transform.index.get(name, 0) for k, name in enumerate(names)}
         fresh = {
@@ -281,9 +281,9 @@ class Engine:
         mask = torch.from_numpy(is_new)
         for name, values in fresh.items():
             values = values.to(self.net.device)
-            if name in found:
+            if name in kept:
                 chosen = mask if values.ndim == 1 else mask[:, None]
-                fresh[name] = torch.where(chosen.to(self.net.device), values, found[name])
+                fresh[name] = torch.where(chosen.to(self.net.device), values, kept[name])
             else:
                 fresh[name] = values
         return fresh
@@ -354,7 +354,7 @@ class Engine:
 
 @dataclass
 class Begun:
-    """Series whose histories were filtered.
+    """Series with filtered histories.
 
     Attributes:
         parts: Of their beliefs.

@@ -1,4 +1,4 @@
-"""What a request must pass before it reaches the service: host, token, rate and size."""
+"""The checks of a request before it reaches the service: host, token, rate and size."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ class Limits:
         hosts: Names that the header Host may have, without a port; empty for all. A page of a browser can not reach a
             service on this machine under a name of its own then.
         most_bytes: Of a body.
-        most_values: Of a body: what stands between its commas and brackets. They cost time and memory, bytes hardly.
+        most_values: Values of a body, counted by commas and brackets. Values cost time and memory; bytes hardly do.
         rate: Requests a second of a client, on average; 0 for any number.
         burst: Requests of a client at once.
     """
@@ -175,7 +175,7 @@ class _Body:
     gone: Message | None = None
 
     async def read(self, announced: bytes) -> tuple[int, str] | None:
-        """Returns what is wrong with it."""
+        """Returns the fault of the body; None if it has none."""
         limits = self.limits
         too_long = 413, f"expected a body of at most {limits.most_bytes} bytes"
         if announced.isdigit() and int(announced) > limits.most_bytes:
@@ -206,7 +206,7 @@ class _Body:
         self.parts, self.size = [], 0
 
     async def replay(self) -> Message:
-        """Gives the body as one message, then what the server says."""
+        """Gives the body as one message, then the messages of the server."""
         if self.gone is not None:
             return self.gone
         if self.parts:

@@ -13,7 +13,7 @@ from tsforecast.models import AbstractForecaster, Belief
 
 
 class Layout:
-    """How the tensors of a model's beliefs are stacked.
+    """The layout of the stacked tensors of a model's beliefs.
 
     The series come first in every part. Of a covariance only the lower triangle is kept, row by row: it is symmetric.
 
@@ -39,11 +39,11 @@ class Layout:
 
     def belief(self, parts: list[Tensor]) -> Belief:
         """Return the belief of parts, as `stack` gives them."""
-        found = iter(
+        tensors = iter(
             (part if size is None else self._unpacked(part, size)).movedim(0, dim)
             for part, size, dim in zip(parts, self._sizes, self._dims, strict=True)
         )
-        return pytree.tree_unflatten([next(found) if is_part else None for is_part in self._is_part], self._spec)
+        return pytree.tree_unflatten([next(tensors) if is_part else None for is_part in self._is_part], self._spec)
 
     def _packed(self, parts: Iterable[Tensor]) -> list[Tensor]:
         ordered = (part.movedim(dim, 0) for part, dim in zip(parts, self._dims, strict=True))
@@ -58,14 +58,14 @@ class Layout:
 
 def _dims(belief: Belief) -> dict[int, int]:
     """Return the dimension of the series of each tensor, by its identity."""
-    found = {}
+    dims = {}
 
     def note(one: Any, dim: int) -> Tensor:
-        found[id(one[0])] = dim
+        dims[id(one[0])] = dim
         return one[0]
 
     map_series(note, [belief])
-    return found
+    return dims
 
 
 def _is_gaussian(record: Any) -> bool:

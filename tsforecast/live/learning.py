@@ -3,8 +3,8 @@
 Periods follow each other from where the store began, each as long as a forecast of the training. A period ends when
 the first observation behind it comes, whatever its series. Before that observation is applied, the belief over the
 parameters drifts, and learns from the period of every series that has a value in it, as `AdaptivePredictor.learn` does.
-From then on beliefs about states are moved on, and forecasts made, by the new parameters; what is known of the states
-stays as it is. A value that comes after the end of its period moves the belief about its series alone.
+From then on beliefs about states are moved on, and forecasts made, by the new parameters; the present beliefs about
+states stay as they are. A value that comes after the end of its period moves the belief about its series alone.
 
 The end of a period is a record of the log of its own, so that a restart learns from the same periods in the same order.
 """
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Learnt:
-    """What the end of a period changes; nothing has changed yet.
+    """The changes at the end of a period; nothing has changed yet.
 
     Attributes:
         belief: Of the learner.
@@ -60,7 +60,7 @@ class Learning:
         self.begin = 0
 
     def pieces(self, steps: Steps, known: int) -> Iterator[Steps]:
-        """Return a micro-batch in parts between which periods end; the ends are micro-batches without observations.
+        """Yield a micro-batch in parts; where a period ends between two, a micro-batch without observations.
 
         Args:
             steps: The micro-batch.
@@ -75,11 +75,11 @@ class Learning:
                 yield part
 
     def latest(self, max_gap: int) -> int:
-        """Return the last ordinal at which a series may begin: as many steps behind the period as others may skip."""
+        """Return the last ordinal for the beginning of a series: as many steps behind the period as others may skip."""
         return self.begin + self.length + max_gap * self.engine.calendar.multiple
 
     def learnt(self, known: Rows, number: int) -> Learnt:
-        """Return what the end of the period changes.
+        """Return the changes at the end of the period.
 
         Args:
             known: All series.
@@ -108,7 +108,7 @@ class Learning:
         log.info("the period from %s on is learnt: mean log-density %.4g before", start, learnt.evidence)
 
     def state(self) -> dict[str, Any]:
-        """Return what `restore` takes."""
+        """Return the state for `restore`."""
         return {"begin": self.begin, "belief": pytree.tree_leaves(self.adaptive.belief)}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ class Learning:
 
 
 def steps_kept(adaptive: AdaptivePredictor) -> int:
-    """Return how many steps of each series a learner reads: a window of training and a period.
+    """Return the number of steps of each series that a learner reads: a window of training and a period.
 
     Raises:
         ValueError: If windows of the training have no bound.

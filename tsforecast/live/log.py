@@ -4,8 +4,8 @@ The file begins with a header: a mark, the identity of the store, the number of 
 A record is its number, its length, the check of the record before it, a CRC-32 of these three, its own check, and its
 contents. The check is the CRC-32 of these three and the contents: so records form a chain that begins at the header.
 
-How many records were acknowledged is told elsewhere, see `tsforecast.live.count`. A kill or a loss of power can damage
-only what lies behind them. Any other damage is an error, and the file stays as it is.
+The number of acknowledged records is kept elsewhere, see `tsforecast.live.count`. A kill or a loss of power can damage
+only the bytes behind them. Any other damage is an error, and the file stays as it is.
 """
 
 import os
@@ -57,7 +57,7 @@ class Log:
         self.cut_to(end)
 
     def append(self, contents: bytes) -> None:
-        """Add a record, which `flush` brings onto the disk.
+        """Add a record; `flush` brings it onto the disk.
 
         Raises:
             OSError: If it can not be written, as when the disk is full; `cut_to` removes what was written of it.
@@ -132,23 +132,23 @@ def read(path: Path, store: bytes, first: int, counted: End, *, beyond: bool = F
             raise ValueError(f"{path} is damaged, or no log of this store from record {first} on; {_ADVICE}")
         end = _begin(store, first)
         while end.number < counted.number:
-            found = _record(file, end)
-            if found is None:
+            record = _record(file, end)
+            if record is None:
                 raise ValueError(
                     f"{path}: record {end.number} at byte {end.size} is damaged or missing, and records up to "
                     f"{counted.number - 1} were acknowledged; {_ADVICE}"
                 )
-            contents, end = found
+            contents, end = record
             yield contents, end
         if end != counted:
             raise ValueError(f"{path} is not the log whose records were acknowledged up to {counted.number}; {_ADVICE}")
-        while beyond and (found := _record(file, end)):
-            contents, end = found
+        while beyond and (record := _record(file, end)):
+            contents, end = record
             yield contents, end
 
 
 def _framed(before: End, contents: bytes) -> tuple[bytes, int]:
-    """Return what stands before the contents of a record, and the check of the record."""
+    """Return the bytes before the contents of a record, and the check of the record."""
     frame = _FRAME.pack(before.number, len(contents), before.check)
     own = zlib.crc32(frame)
     check = zlib.crc32(contents, own)  # not of bytes with their own check, whose CRC is always the same

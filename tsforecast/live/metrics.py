@@ -15,7 +15,7 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 class Metrics:
-    """What a service has done.
+    """The counts and times of a service.
 
     Args:
         owner: Of the store.
@@ -46,7 +46,7 @@ class Metrics:
 
 
 class _OfOwner(Collector):
-    """Reads what an owner counts himself, when it is asked for."""
+    """Reads the counts of an owner when they are asked for."""
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner

@@ -55,17 +55,17 @@ class Wanted:
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers an answer has for each target."""
+        """Return the number of numbers in an answer for each target."""
         return len(self.items) * self.steps * (1 + len(self.levels) + self.num_samples)
 
     @property
     def size(self) -> int:
-        """Return what it takes, in forecasts of one series without paths."""
+        """Return the cost of a request, in forecasts of one series without paths."""
         return max(len(self.items), self.numbers // _NUMBERS)
 
     @property
     def kind(self) -> tuple[Any, ...] | None:
-        """Return what forecasts have in common that are made together; None for paths, which others would change."""
+        """Return the common settings of forecasts to make together; None for paths, since others would change them."""
         return None if self.num_samples else (self.steps, self.levels)
 
     def part(self, begin: int) -> "Wanted":
@@ -96,7 +96,7 @@ class Found:
 
 @dataclass
 class Tally:
-    """What an owner has done since it began.
+    """The work of an owner since it began.
 
     Attributes:
         outcomes: Observations by outcome.
@@ -118,16 +118,16 @@ class _Job:
     """A piece of work: observations, forecasts, or any function of the store.
 
     Attributes:
-        what: To do.
-        answer: Of it.
+        work: Observations to take, forecasts to make, or a function to call.
+        answer: Its result.
         behind: Observations that a forecast waits for.
-        found: Forecasts that are made already.
+        made: Forecasts that are made already.
     """
 
-    what: Pending | Wanted | Callable[[Store], Any]
+    work: Pending | Wanted | Callable[[Store], Any]
     answer: "Future[Any]" = field(default_factory=Future)
     behind: "Future[Any] | None" = None
-    found: list[Found] = field(default_factory=list)
+    made: list[Found] = field(default_factory=list)
 
 
 class Owner:
@@ -191,7 +191,7 @@ class Owner:
         return self._ask(job)
 
     def ask(self, function: Callable[[Store], Result]) -> "Future[Result]":
-        """Return what a function says of the store, between two micro-batches."""
+        """Return the result of a function of the store, run between two micro-batches."""
         return self._ask(_Job(function))
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ class Owner:
             if job is None:
                 return jobs, True
             jobs.append(job)
-            size += job.what.size if isinstance(job.what, Pending | Wanted) else 1
+            size += job.work.size if isinstance(job.work, Pending | Wanted) else 1
             wait = False
         return jobs, False
 
@@ -246,24 +246,24 @@ class Owner:
         """Observations first; a forecast sees all that was acknowledged before it was asked for."""
         small = []
         for job in jobs:
-            if isinstance(job.what, Pending):
-                (small if job.what.size <= _SMALL else self._large).append(job)
+            if isinstance(job.work, Pending):
+                (small if job.work.size <= _SMALL else self._large).append(job)
         self._observe(small)
         large, self._large = self._large, []
         self._observe(large)
         groups: dict[Any, list[_Job]] = {}
         for job in jobs:
-            if isinstance(job.what, Wanted):
-                if job.what.size > _SMALL or (job.behind is not None and not job.behind.done()):
+            if isinstance(job.work, Wanted):
+                if job.work.size > _SMALL or (job.behind is not None and not job.behind.done()):
                     self._long.append(job)
                 else:
-                    groups.setdefault(job.what.kind or id(job), []).append(job)
-            elif not isinstance(job.what, Pending):
+                    groups.setdefault(job.work.kind or id(job), []).append(job)
+            elif not isinstance(job.work, Pending):
                 self._answer([job], lambda whats: [whats[0](self.store)])
         for group in groups.values():
             while group:
                 some = [group.pop(0)]
-                while group and sum(len(job.what.items) for job in some) < _TOGETHER:  # pyright: ignore
+                while group and sum(len(job.work.items) for job in some) < _TOGETHER:  # pyright: ignore
                     some.append(group.pop(0))
                 self._answer(some, self._forecasts)
         if self._long:
@@ -275,7 +275,7 @@ class Owner:
         if not jobs:
             return
         try:
-            answers = function([job.what for job in jobs])
+            answers = function([job.work for job in jobs])
         except Exception as error:
             for job in jobs:
                 if len(jobs) > 1:
@@ -288,7 +288,7 @@ class Owner:
 
     def _alone(self, job: _Job, function: Callable[[list[Any]], list[Any]]) -> None:
         try:
-            job.answer.set_result(function([job.what])[0])
+            job.answer.set_result(function([job.work])[0])
         except Exception as error:
             self._fails(job, error)
 
@@ -306,7 +306,7 @@ class Owner:
             return
         start = time.perf_counter()
         try:
-            self.store.advance([job.what for job in jobs], self._room)  # pyright: ignore
+            self.store.advance([job.work for job in jobs], self._room)  # pyright: ignore
         except Exception as error:
             is_shared = len(jobs) > 1 and not isinstance(error, FullError | StoreError)
             for job in jobs:
@@ -322,17 +322,17 @@ class Owner:
             self._room = min(self._batch, 2 * self._room)
         self.tally.batches += 1
         for job in jobs:
-            assert isinstance(job.what, Pending)
-            if not job.what.is_done:
+            assert isinstance(job.work, Pending)
+            if not job.work.is_done:
                 self._large.append(job)
                 continue
-            for outcome in job.what.outcomes:
+            for outcome in job.work.outcomes:
                 self.tally.outcomes[outcome] = self.tally.outcomes.get(outcome, 0) + 1
-            job.answer.set_result(job.what.outcomes)
+            job.answer.set_result(job.work.outcomes)
 
     def _forecast_on(self, job: _Job) -> None:
         """Makes some of many forecasts; the others wait until all others that wait had their turn."""
-        wanted = job.what
+        wanted = job.work
         assert isinstance(wanted, Wanted)
         if job.behind is not None and not job.behind.done():
             self._long.append(job)
@@ -340,14 +340,14 @@ class Owner:
         if not (job.answer.running() or job.answer.set_running_or_notify_cancel()):
             return
         try:
-            job.found += self._forecasts([wanted.part(len(job.found))])[0]
+            job.made += self._forecasts([wanted.part(len(job.made))])[0]
         except Exception as error:
             self._fails(job, error)
             return
-        if len(job.found) < len(wanted.items):
+        if len(job.made) < len(wanted.items):
             self._long.append(job)
         else:
-            job.answer.set_result(job.found)
+            job.answer.set_result(job.made)
 
     def _forecasts(self, wanted: list[Wanted]) -> list[list[Found]]:
         index, first = self.store.rows.index, wanted[0]
@@ -358,9 +358,11 @@ class Owner:
             parts = [np.full((len(one.items), *free), np.nan) if one.future is None else one.future for one in wanted]
             future = np.concatenate(parts)
         covariates = None if first.covariates is None else np.concatenate([one.covariates for one in wanted])  # pyright: ignore
-        found = self.store.engine.forecasts(self.store.rows, rows, first.steps, future, covariates, first.num_samples)
-        self.tally.forecasts += len(found)
-        answers = [_found(forecast, first) for forecast in found]
+        forecasts = self.store.engine.forecasts(
+            self.store.rows, rows, first.steps, future, covariates, first.num_samples
+        )
+        self.tally.forecasts += len(forecasts)
+        answers = [_found(forecast, first) for forecast in forecasts]
         ends = np.cumsum([len(one.items) for one in wanted]).tolist()
         return [answers[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
 

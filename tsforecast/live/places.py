@@ -1,4 +1,4 @@
-"""Names of the files of a store, and what an earlier format had in them."""
+"""Names of the files of a store, and the reading of an earlier format."""
 
 import logging
 import os
@@ -30,25 +30,25 @@ def log_of(path: Path, number: int) -> Path:
 
 
 def count_of(path: Path) -> Path:
-    """Return the file that counts what was acknowledged."""
+    """Return the file that counts the acknowledged records."""
     return path / "acknowledged.bin"
 
 
 def remove_others(path: Path, number: int) -> None:
     """Remove snapshots and logs that are not current: older ones, and one that was not finished."""
     for other in list(path.iterdir()):
-        found = _NAMED.fullmatch(other.name)
-        if found is not None and int(found[2]) != number:
+        match = _NAMED.fullmatch(other.name)
+        if match is not None and int(match[2]) != number:
             shutil.rmtree(other) if other.is_dir() else other.unlink()
 
 
 def first_before(path: Path) -> int:
-    """Return the number of the last snapshot with a log in a store of format 2, which does not say it.
+    """Return the number of the last snapshot with a log in a store of format 2; the store does not say it.
 
     Raises:
         ValueError: If there is none.
     """
-    numbers = [int(found[2]) for one in path.iterdir() if (found := _NAMED.fullmatch(one.name)) and one.is_dir()]
+    numbers = [int(match[2]) for one in path.iterdir() if (match := _NAMED.fullmatch(one.name)) and one.is_dir()]
     numbers = [number for number in numbers if log_of(path, number).is_file()]
     if not numbers:
         raise ValueError(f"{path} has no snapshot with a log; restore the folder")
@@ -56,7 +56,7 @@ def first_before(path: Path) -> int:
 
 
 def read_before(path: Path, store: bytes, first: int) -> Iterator[bytes]:
-    """Return the records of a log of format 2, which does not say how many were acknowledged.
+    """Return the records of a log of format 2; the number of acknowledged ones is not in it.
 
     A last record that reaches beyond the file, one whose check fails at its very end, and zeros count as torn by a loss
     of power. As a damaged length looks alike, the file is then kept under another name.
@@ -92,8 +92,8 @@ def read_before(path: Path, store: bytes, first: int) -> Iterator[bytes]:
 def _keep(path: Path, size: int) -> None:
     kept = path.with_name(f"torn-{path.name}")
     shutil.copyfile(path, kept)
-    told = path, size, kept
-    log.warning("%s: its last %d bytes are no whole record, torn or damaged; %s keeps the file as it was", *told)
+    facts = path, size, kept
+    log.warning("%s: its last %d bytes are no whole record, torn or damaged; %s keeps the file as it was", *facts)
 
 
 def _only_zeros(file: BinaryIO) -> bool:

@@ -1,4 +1,4 @@
-"""What a service knows of all series: stacked beliefs, and where each series stands."""
+"""The state of all series in a service: stacked beliefs, and the end of each series."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class News:
 
     @classmethod
     def missing(cls, lengths: NDArray[np.int64], width: int) -> "News":
-        """Return steps of which nothing is known yet."""
+        """Return steps without any known value."""
         stops = np.cumsum(lengths)
         return cls(np.full((int(stops[-1]) if len(stops) else 0, width), np.nan), lengths, stops)
 
@@ -54,7 +54,7 @@ class Rows:
         young: Values and standardised covariates (time, target + covariate) that end at `end`, by row, of series that
             have seen few values. Their beliefs are filtered anew from these.
         recent: The last values and standardised covariates (row, time, target + covariate) up to `end`, NaN where
-            missing, which a learner reads; of no steps where there is none.
+            missing. A learner reads them; without one they have no steps.
         seen: Number of steps since a series began, up to those of `recent`.
         width: Targets and covariates.
     """
@@ -111,7 +111,7 @@ class Rows:
         return [part.index_select(0, places.to(part.device)) for part in self.parts]
 
     def scatter(self, rows: NDArray[np.int64], parts: Sequence[Tensor]) -> None:
-        """Replace parts of some rows, each of which is named once."""
+        """Replace parts of some rows; each row is named once."""
         places = torch.from_numpy(rows)
         for mine, given in zip(self.parts, parts, strict=True):
             mine.index_copy_(0, places.to(mine.device), given.to(mine.dtype))

@@ -1,4 +1,4 @@
-"""What becomes of an observation: it is applied, was seen before, comes late, or is refused.
+"""The outcome of an observation: it is applied, was seen before, comes late, or is refused.
 
 | observation | what happens |
 | --- | --- |
@@ -38,7 +38,7 @@ OUTCOMES = (APPLIED, REPEATED, LATE, *REFUSED)
 
 @dataclass(frozen=True)
 class Observations:
-    """Observations of a request, in the order in which they came.
+    """Observations of a request, in their order of arrival.
 
     Attributes:
         items: Names of their series.
@@ -60,7 +60,7 @@ class Observations:
 
 @dataclass
 class Pending:
-    """A request, and how far it has come.
+    """A request and its progress.
 
     Attributes:
         observations: Of the request.
@@ -109,7 +109,7 @@ class Rules:
         room: int | None = None,
         latest: int | None = None,
     ) -> Steps:
-        """Return the micro-batch of what is applied, and note the outcome of each observation that had room.
+        """Return the micro-batch of observations to apply, and note the outcome of each observation that had room.
 
         Args:
             known: All series; it is not changed.

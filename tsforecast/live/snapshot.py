@@ -1,4 +1,4 @@
-"""Folders of arrays that hold what a service knows of all series; no code of them is run."""
+"""Folders of arrays with the state of all series of a service; no code of them is run."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def write_rows(folder: Path, known: Rows, number: int, learnt: dict[str, Any] | 
 
 
 def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
-    """Return what `write_rows` wrote, and the number of the next micro-batch.
+    """Return the rows that `write_rows` wrote, and the number of the next micro-batch.
 
     Args:
         folder: Of the rows.
@@ -93,7 +93,7 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
 
 
 def read_learnt(folder: Path, like: dict[str, Any]) -> dict[str, Any]:
-    """Return what `write_rows` wrote of a learner.
+    """Return the state of a learner that `write_rows` wrote.
 
     Args:
         folder: Of the rows.
@@ -106,9 +106,9 @@ def read_learnt(folder: Path, like: dict[str, Any]) -> dict[str, Any]:
     files = read_json(folder / MANIFEST)["files"]
     if not path.is_file() or checksum(path) != files.get(LEARNT):
         raise ValueError(f"{path} is missing or damaged: it has not the checksum of {MANIFEST}; restore the folder")
-    found = load_tensors(path)
-    expect_like(found, like, str(path))
-    return found
+    tensors = load_tensors(path)
+    expect_like(tensors, like, str(path))
+    return tensors
 
 
 def _arrays(known: Rows) -> dict[str, NDArray[Any]]:

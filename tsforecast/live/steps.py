@@ -14,7 +14,7 @@ _HEAD = struct.Struct("<QIIII")
 
 @dataclass(frozen=True)
 class Steps:
-    """Observations that have passed the rules, in the order in which they came; none where a period of `Learning` ends.
+    """Observations that have passed the rules, in their order of arrival; none where a period of `Learning` ends.
 
     Those of a series are in the order of time, behind its end and on its grid of periods.
 
@@ -61,13 +61,13 @@ class Steps:
         moved[order] = np.arange(len(order))
         rows = self.rows.copy()
         rows[new >= 0] = known + moved[new[new >= 0]]
-        found = []
+        pieces = []
         for part in range(int(parts.max()) + 1):
             some = parts == part
             arrays = {name: getattr(self, name)[some] for name in ("ordinals", "sequences", "values", "covariates")}
             names = [self.names[place] for place in order if begin[place] == part]
-            found.append(Steps(self.number, names, rows[some], **arrays))
-        return found
+            pieces.append(Steps(self.number, names, rows[some], **arrays))
+        return pieces
 
     def to_bytes(self) -> bytes:
         """Return the form in the log."""
@@ -79,7 +79,7 @@ class Steps:
 
     @classmethod
     def from_bytes(cls, contents: bytes) -> "Steps":
-        """Return what `to_bytes` wrote.
+        """Return the micro-batch that `to_bytes` wrote.
 
         Raises:
             ValueError: If it is something else.

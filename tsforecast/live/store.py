@@ -1,15 +1,15 @@
-"""A store: the folder of a service, in which every acknowledged observation outlives a kill.
+"""A store: the folder of a service; every acknowledged observation in it outlives a kill.
 
 - store.json: what the store is; it is written last, so that its presence says that the store is complete
 - predictor/: the trained model
 - snapshot-NUMBER/: all series, and what a learner knows, before the micro-batch of that number
 - log-NUMBER.bin: the micro-batches from that number on
-- acknowledged.bin: which snapshot and log are current, and how much of the log was acknowledged
+- acknowledged.bin: the current snapshot and log, and the acknowledged length of the log
 
 A micro-batch changes the beliefs once its record, and then its count, are on the disk. A large one is computed
 meanwhile. Opening a store reads its snapshot and applies the log to it: the same micro-batches by the same program. So
-the beliefs are those of a service that was never stopped, to the bit, on the same machine and number of threads. What
-lies in the log behind the count was not acknowledged, and is cut.
+the beliefs are those of a service that was never stopped, to the bit, on the same machine and number of threads. Bytes
+of the log behind the count were not acknowledged, and are cut.
 """
 
 import logging
@@ -40,11 +40,11 @@ log = logging.getLogger(__name__)
 
 PREDICTOR = "predictor"
 _SMALL = 64  # observations: to hand a record to another thread and back takes as long as to compute with them
-_TOLD = 1000  # records of a log between two lines about them
+_RECORDS_A_LINE = 1000  # records of a log between two lines about them
 
 
 class StoreError(RuntimeError):
-    """The disk has failed a store: what it holds is not known until the store is opened again."""
+    """The disk has failed a store: its contents are not known until the store is opened again."""
 
 
 class FullError(RuntimeError):
@@ -166,7 +166,7 @@ class Store:
         self._commit(steps, moved)
 
     def _acknowledge(self, first: int) -> None:
-        """Brings onto the disk how far the log counts."""
+        """Brings the acknowledged end of the log onto the disk."""
         try:
             self._count.write(first, self._log.end)
         except OSError as error:
@@ -174,7 +174,7 @@ class Store:
             raise StoreError(f"{self.path}: the count of the log could not be written ({error})") from error
 
     def _unwritten(self, error: OSError, before: logs.End) -> FullError | StoreError:
-        """Return what to raise of a record that did not get onto the disk; a full disk keeps what was there before."""
+        """Return the error to raise for a record that is not on the disk; a full disk keeps earlier records."""
         try:
             self._log.cut_to(before)
             if is_full(error):
@@ -202,7 +202,7 @@ class Store:
         self.since_snapshot += len(steps.rows)
 
     def _read(self) -> tuple[logs.Log, Count]:
-        """Reads the current snapshot, and applies what was acknowledged of the log to it."""
+        """Reads the current snapshot, and applies the acknowledged part of the log to it."""
         if self.about.format != FORMAT:
             if not count_of(self.path).exists():
                 self._convert()
@@ -234,7 +234,7 @@ class Store:
         log.info("%s: format %d from now on; older versions do not read it", self.path, FORMAT)
 
     def _restore(self, first: int) -> None:
-        """Takes what a snapshot holds."""
+        """Takes the contents of a snapshot."""
         folder = snapshot_of(self.path, first)
         if not folder.is_dir():
             raise ValueError(f"{self.path} has no snapshot {folder.name}; restore the folder")
@@ -252,7 +252,7 @@ class Store:
         if steps.number != self.number or not is_known or not steps.fits(self.rows):
             raise ValueError(f"{path}: expected micro-batch {self.number} of this model; restore the file")
         self._commit(steps, self._moved(steps))
-        if (self.number - first) % _TOLD == 0:
+        if (self.number - first) % _RECORDS_A_LINE == 0:
             log.info("%s: %d micro-batches of the log are applied", self.path, self.number - first)
 
 
@@ -260,7 +260,7 @@ class Store:
 def open_store(
     path: str | Path, *, max_items: int = 1_000_000, max_gap: int = 1000, device: str = "cpu"
 ) -> Iterator[Store]:
-    """Gives an open store, which no other process can open; its log is applied first.
+    """Gives an open store that no other process can open; its log is applied first.
 
     Args:
         path: Folder of the store.
@@ -309,7 +309,7 @@ def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Le
 
 
 def finish(path: Path, about: Description, rows: Rows, learning: Learning | None = None) -> None:
-    """Writes a new store, whose model is in its place already; store.json comes last."""
+    """Writes a new store with its model already in place; store.json comes last."""
     _write(path, about, rows, 0, learning)
     describe(path, about)
 
@@ -322,8 +322,8 @@ def _write(path: Path, about: Description, rows: Rows, number: int, learning: Le
 
 
 def counts(outcomes: Sequence[str]) -> dict[str, int]:
-    """Return how many observations had each outcome, those that were applied first."""
-    found = {APPLIED: 0}
+    """Return the number of observations of each outcome, the applied ones first."""
+    numbers = {APPLIED: 0}
     for outcome in outcomes:
-        found[outcome] = found.get(outcome, 0) + 1
-    return found
+        numbers[outcome] = numbers.get(outcome, 0) + 1
+    return numbers

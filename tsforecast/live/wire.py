@@ -1,4 +1,4 @@
-"""What requests and answers of the service look like, and how they become arrays."""
+"""The form of requests and answers of the service, and their way into arrays."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired
@@ -56,7 +56,7 @@ class Observation(TypedDict):
 
 
 class ForecastShape(TypedDict):
-    """What a forecast has."""
+    """The shape of a forecast."""
 
     __pydantic_config__ = _EXACT  # pyright: ignore
     quantiles: NotRequired[Annotated[Numbers, Field(min_length=1, max_length=99)]]
@@ -74,7 +74,7 @@ class ObservationBatch(TypedDict):
 
 
 class ForecastRequest(ForecastShape):
-    """Which forecasts are wanted."""
+    """A request for forecasts."""
 
     items: Annotated[list[Name], _First, Field(min_length=1)]
     paths: NotRequired[Annotated[int, Field(ge=0, le=1000, description="joint sample paths")]]
@@ -112,7 +112,7 @@ class Forecasts(TypedDict):
 
 
 class Observed(TypedDict):
-    """What became of observations."""
+    """The outcomes of observations."""
 
     counts: Annotated[dict[str, int], Field(description="observations by outcome: applied, repeated, late, ..")]
     refused: Annotated[list[dict[str, Any]], Field(description="place in the batch, and reason")]
@@ -131,7 +131,7 @@ class Item(TypedDict):
 
 
 def most_values(engine: Engine, observations: int) -> int:
-    """Return how many values a body may have, with which so many observations or forecasts of all series fit."""
+    """Return the most values of a body: room for so many observations, or for forecasts of all series."""
     width = engine.data.num_targets + engine.data.num_dynamic_real
     return max(observations * (12 + width), MOST_SERIES * (4 + engine.horizon * (2 + width))) + 1000
 
@@ -189,13 +189,13 @@ def inputs_of(
         if given:
             raise ValueError("covariates: the model has none")
         return None
-    found = []
+    standard = []
     for item in items:
         rows = given.get(item, [])
         if len(rows) < steps or any(len(row) != count for row in rows):
             raise ValueError(f"covariates: expected {steps} steps of {count} numbers each for every item")
-        found.append(standardised(np.array(rows[:steps], np.float64), engine.transform.dynamic_units))
-    return np.stack(found)
+        standard.append(standardised(np.array(rows[:steps], np.float64), engine.transform.dynamic_units))
+    return np.stack(standard)
 
 
 def rows_of(values: Sequence[Any], targets: int, name: str) -> NDArray[np.float64]:

@@ -72,11 +72,11 @@ class BankDynamics(AbstractBankDynamics):
         logits = self.log_prior + self.log_power.clamp(max=0.0).exp() * evidence
         return torch.log_softmax(logits.flatten(-2), -1).view_as(logits)
 
-    def telling(self, own: Tensor, common: Tensor) -> Tensor:
+    def evidence(self, own: Tensor, common: Tensor) -> Tensor:
         """Return a learnt mixture of both log-densities.
 
-        Under variances of its own a model that fits badly is merely wide; under common ones it is wrong, and so is one
-        of a series that is wilder than others.
+        A model with its own variance can fit badly and still look plausible, because it widens. With the shared
+        variance it looks wrong, as it should. But so does a good model of a series that is wilder than the others.
         """
         return torch.lerp(common, own, torch.sigmoid(self.logit_own))
 
@@ -90,27 +90,28 @@ class BankDynamics(AbstractBankDynamics):
     def volatility(
         self, seen: Float[Tensor, " *batch"], squares: Float[Tensor, "*batch structure transformation"]
     ) -> InverseGamma:
-        """Return the belief over how many times larger the variances of a series are than those of all."""
+        """Return the belief over the ratio of the variances of a series to those of all series."""
         shape = self.log_shape.clamp_min(_LEAST_SHAPE).exp()
         return InverseGamma(shape + 0.5 * seen[..., None, None], shape + 0.5 * squares)
 
-    def settling(self, age: Tensor) -> Tensor:
+    def volatility_discount(self, age: Tensor) -> Tensor:
         """Return the weight in `volatility` of an observation that so many others have followed.
 
-        What has been forgotten is the prior again (Bayesian forgetting; discounted variances, West and Harrison 1997,
-        section 10.8).
+        Without recent observations the belief returns to the prior (Bayesian forgetting; discounted variances, West
+        and Harrison 1997, section 10.8).
         """
-        return (-age / self._settled_after).exp()
+        return (-age / self._volatility_memory).exp()
 
-    def lasting(self, ahead: Tensor) -> Tensor:
-        """Return how much of a deviation of `volatility` from its prior lasts on average over so many steps.
+    def volatility_persistence(self, ahead: Tensor) -> Tensor:
+        """Return the share of a deviation of `volatility` from its prior that remains on average over some steps.
 
-        The factor v - 1 falls by `settling` in each, so that far ahead variances are those of all series.
+        The factor v - 1 falls by `volatility_discount` in each step. Far ahead, variances are those of all
+        series.
         """
-        return self._settled_after * -torch.expm1(-ahead / self._settled_after) / ahead
+        return self._volatility_memory * -torch.expm1(-ahead / self._volatility_memory) / ahead
 
     @property
-    def _settled_after(self) -> Tensor:
+    def _volatility_memory(self) -> Tensor:
         return self.log_volatility_memory.clamp(0.0, 9.0).exp()
 
 
@@ -133,8 +134,8 @@ class BankForecaster(AbstractForecaster[BankInference]):
 
     It is a switching model whose switch stands still. Noises, dampings and priors of a structure are those of all
     series, unless `scales` frees them. The weights of a series come from the exact predictive likelihood of its own
-    past, to a learnt power and with a learnt memory. So short series shrink to what the others say, and long ones
-    decide for themselves. Forecasts are mixtures. All is trained together by the score of the mixture.
+    past, to a learnt power and with a learnt memory. So short series shrink to the others, and long ones decide for
+    themselves. Forecasts are mixtures. All is trained together by the score of the mixture.
 
     Args:
         data: What the estimator finds out about the data.

@@ -66,15 +66,15 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """Return all arguments by name, those in records among them, as `make_model` takes them."""
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for record in (self.data, *self.records):
-            found |= dataclasses.asdict(record)
-        return {**found, **self.hparams}
+            settings |= dataclasses.asdict(record)
+        return {**settings, **self.hparams}
 
     # What a forecaster is asked.
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
-        """Return what training lowers, per observed value: a negative log-likelihood in scaled units, or a CRPS."""
+        """Return the training loss per observed value: a negative log-likelihood in scaled units, or a CRPS."""
         return self.inference.loss(batch, self._is_linear)
 
     @property
@@ -123,13 +123,13 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
             belief: The belief at the end of the past.
             future: Its `future_*` fields and `known_future` are read.
         """
-        found = self.inference.marginals(belief, future)
-        return None if found is None else dataclasses.replace(found, bounds=bounds(belief, self.data, future))
+        marginals = self.inference.marginals(belief, future)
+        return None if marginals is None else dataclasses.replace(marginals, bounds=bounds(belief, self.data, future))
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """Return joint samples of what is missing in the batch's past, given all of it, in the units of the data.
+        """Return joint samples of missing values in the batch's past, given all of it, in the units of the data.
 
         Args:
             batch: Its `past_*` fields are read; observed values come back as they are.
@@ -289,8 +289,10 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
             raise FileNotFoundError(f"there is no file {checkpoint_path}")
         checkpoint = torch.load(checkpoint_path, map_location=map_location, weights_only=True)
         if checkpoint.get("tsforecast_format") != FORMAT:
-            found = checkpoint.get("tsforecast_format")
-            raise ValueError(f"{checkpoint_path} has format {found}, this version of tsforecast reads format {FORMAT}")
+            version = checkpoint.get("tsforecast_format")
+            raise ValueError(
+                f"{checkpoint_path} has format {version}, this version of tsforecast reads format {FORMAT}"
+            )
         model = make_model(cls, **{**checkpoint["hyper_parameters"], **options})
         model.load_state_dict(checkpoint["state_dict"])
         return model

@@ -20,13 +20,13 @@ TIMED_MATRICES = ("turn", "damping", "noise_factor", "emission", "target_inputs"
 
 
 class TimedISSMForecaster(AbstractForecaster[ExactInference]):
-    """A sum of levels, trends, cycles and Matern processes in continuous time, for series whose gaps differ.
+    """A sum of levels, trends, cycles and Matern processes in continuous time, for series with unequal gaps.
 
     Every component is a linear stochastic differential equation that is discretised exactly over each gap (Harvey 1989,
     chapter 9; Särkkä and Solin 2019), and filtered exactly. Scales and rates are those of the population plus
-    deviations of each category and series. Cycles are harmonics that rotate, from where the calendar says. Covariates
-    have an effect on the observations of each series. Where there are cycles, the noise and what fades have a rhythm:
-    an observation reads them by a size that depends on the phases, and is the same for all series.
+    deviations of each category and series. Cycles are rotating harmonics, with phases from the calendar. Covariates
+    have an effect on the observations of each series. Where there are cycles, the noise and the fading components have
+    a rhythm: their size in an observation depends on the phases, in the same way for all series.
 
     Args:
         data: What the estimator finds out about the data.
@@ -57,14 +57,14 @@ class TimedISSMForecaster(AbstractForecaster[ExactInference]):
 
 
 class TimedRSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
-    """An ISSM in continuous time whose noises a switch sets, so that there are calm and wild times.
+    """An ISSM in continuous time with switching noises, so that there are calm and wild times.
 
     The components are those of `TimedISSMForecaster`. The switch is an Ornstein-Uhlenbeck process, whose step over a
     gap g is exact: it keeps the share exp(-rate g). It multiplies the scales of the noises of all components, and of
     that of observations, by a mixture of base factors. The switch is read on a grid of cells of time: a long gap passes
-    through all of its cells, and a short one has the regime of its own. So forecasts do not depend on the times for
-    which others are asked. Given the switches all is linear and Gaussian (Rao-Blackwellised particle filter; Kurle et
-    al. 2020). The model equals the ISSM while the factors are one, and is trained as such in its first epochs.
+    through all of its cells, and a short one keeps the regime of its cell. So a forecast does not depend on the times
+    of other forecasts. Given the switches all is linear and Gaussian (Rao-Blackwellised particle filter; Kurle et al.
+    2020). The model equals the ISSM while the factors are one, and is trained as such in its first epochs.
 
     Args:
         data: What the estimator finds out about the data.
@@ -121,7 +121,7 @@ class TimedRSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
 
 
 class TimedGLSForecaster(AbstractForecaster[ExactInference]):
-    """A dense stable system in continuous time, whose matrices are shared by all series.
+    """A dense stable system in continuous time, with matrices shared by all series.
 
         dx = F x dt + dw,    y(t) = C x(t) + D u(t) + v(t)
 
@@ -160,7 +160,7 @@ class TimedGLSForecaster(AbstractForecaster[ExactInference]):
 
 
 class TimedSGLSForecaster(AbstractForecaster[ParticleInference]):
-    """Dense systems in continuous time, between which a Markov chain jumps.
+    """Dense systems in continuous time, with a Markov chain that jumps between them.
 
     A regime i changes to j at a rate q_ij, so that over a gap g the probabilities are exp(Q g), which is exact. Each
     regime has a drift, noises of the state and a noise of observations; the emission is that of all. The chain is read

@@ -1,4 +1,4 @@
-"""DeepState: an innovation state-space model whose parameters a recurrent network gives, step by step."""
+"""DeepState: an innovation state-space model with parameters from a recurrent network, step by step."""
 
 import torch
 from jaxtyping import Float
@@ -21,7 +21,7 @@ _LARGEST_LOG_PRIOR = 1.0
 
 
 class DeepStateDynamics(AbstractLinearDynamics):
-    """An LSTM whose outputs are the parameters of an ISSM at every step; see `DeepStateForecaster`.
+    """An LSTM that outputs the parameters of an ISSM at every step; see `DeepStateForecaster`.
 
     Args:
         data: What the model knows of its data.
@@ -85,7 +85,7 @@ class DeepStateDynamics(AbstractLinearDynamics):
 
 
 class DeepStateForecaster(AbstractForecaster[ExactInference]):
-    """DeepState (Rangapuram et al. 2018): an ISSM whose prior and scales of noises come from an LSTM.
+    """DeepState (Rangapuram et al. 2018): an ISSM with its prior and scales of noises from an LSTM.
 
     The LSTM reads the calendar, covariates, categories and an embedding of the series, and no observation. So the
     likelihood is the exact Kalman filter's, and a forecast is a Gaussian. All series share all parameters but their

@@ -1,8 +1,7 @@
 """Paths of models of frames, and the frames along them: drawn pixel by pixel, and expected.
 
-A path is a sequence of auxiliaries z_1, z_2, ..., given which the pixels are independent. A drawn frame is a sample of
-what the model says is observed, y_t ~ p(y_t | z_t), and speckles. The expected frame, E[y_t | z_t], is what it says
-happens.
+A path is a sequence of auxiliaries z_1, z_2, ...; the pixels are independent given these. A drawn frame is a sample of
+the observation, y_t ~ p(y_t | z_t), and speckles. The expected frame is E[y_t | z_t], without this noise.
 """
 
 import dataclasses
@@ -52,7 +51,7 @@ def forecast_paths(
 def smoothed_paths(
     model: FrameForecaster, batch: Batch, num_samples: int, generator: torch.Generator | None = None
 ) -> Float[Tensor, "time sample series auxiliary"]:
-    """Return paths of the batch's past given all of it: they say what missing frames may have been.
+    """Return paths of the batch's past given all of it: samples of missing frames.
 
     Args:
         model: An auxiliary-variable model.
@@ -68,7 +67,7 @@ def smoothed_paths(
 def decode(
     model: FrameForecaster, auxiliary: Float[Tensor, "*batch auxiliary"], generator: torch.Generator | None = None
 ) -> tuple[Float[Tensor, "*batch pixel"], Float[Tensor, "*batch pixel"]]:
-    """Return drawn and expected frames of a model whose targets are not scaled, as pixels are not.
+    """Return drawn and expected frames of a model with unscaled targets, such as pixels.
 
     Args:
         model: A model of frames.

@@ -95,14 +95,14 @@ class GLSDynamics(AbstractLinearDynamics):
 
 
 class GLSForecaster(AbstractForecaster[ExactInference]):
-    """A dense linear-Gaussian state-space model whose matrices and prior are shared by all series.
+    """A dense linear-Gaussian state-space model, with matrices and prior shared by all series.
 
         x_t = A x_{t-1} + B u_t + w_t,    y_t = C x_t + D u_t + v_t
 
     The scales of the noises are those of the population plus deviations of each category and series. The transition
     starts as a level and damped rotations at the harmonics of the season, and stays stable: its largest singular value
     is at most 1. Several targets are modelled jointly. With components the target is the sum of these and of a dense
-    part, which then begins with a short memory and a small say, so that the model begins as an ISSM.
+    part. The dense part begins with a short memory and a small share, so that the model begins as an ISSM.
 
     Args:
         data: What the estimator finds out about the data.

@@ -15,7 +15,7 @@ _TRAINING = Training("likelihood", learning_rate=0.02)
 
 
 class MarkovForecaster(AbstractForecaster[MarkovInference]):
-    """An autoregression whose intercepts, noises and coefficients a hidden regime chooses, step by step.
+    """An autoregression with intercepts, noises and coefficients that a hidden regime chooses, step by step.
 
         p(s_t = j | s_{t-1} = i) = softmax_j(w_ij + d_ij' u_t),
         y_t = m(s_t) + b(s_t)' u_t + sum_l a_l(s_t) y_{t-l} + v(s_t)^(1/2) e_t
@@ -31,7 +31,7 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
         regimes: Number of regimes. They are in order when training begins: from calm to wild, or if they share the
             noise from low to high.
         order: Number of lags of y; 0 for a regression.
-        seasonal: Whether the lags of the main season join them, those of the season and so many before it as `order`.
+        seasonal: Whether the lags of the main season join them: the season and the `order` lags behind it.
         form: "intercept", as above; or "mean", in which y_t - m(s_t) has lags y_{t-l} - m(s_{t-l}), so that a change of
             regime moves y at once (Hamilton 1989). A mean form has no seasonal lags.
         switching: What differs between regimes, a sum of location, scale, coefficients, effects.

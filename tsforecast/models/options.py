@@ -28,7 +28,7 @@ def records_of(model: type[Any]) -> dict[str, Any]:
 def options_of(model: type[Any]) -> dict[str, inspect.Parameter]:
     """Return all options of a model, by name."""
     records = records_of(model)
-    found = {
+    parameters = {
         field.name: inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=getattr(record, field.name), annotation=field.type
         )
@@ -36,7 +36,7 @@ def options_of(model: type[Any]) -> dict[str, inspect.Parameter]:
         for field in dataclasses.fields(record)
     }
     own = inspect.signature(model).parameters
-    return found | {name: parameter for name, parameter in own.items() if name not in records}
+    return parameters | {name: parameter for name, parameter in own.items() if name not in records}
 
 
 def make_model(model: type[Model], **options: Any) -> Model:

@@ -92,15 +92,15 @@ def _value(parameter: inspect.Parameter, text: str) -> Any:
 
 
 def _shares(weights: str, count: int) -> list[float]:
-    """Return the weights, which sum to 1.
+    """Return the weights, with a sum of 1.
 
     Raises:
         ValueError: If they are not positive numbers, one for each member.
     """
     try:
-        found = [1.0] * count if weights == "equal" else [float(one) for one in weights.split(",")]
+        shares = [1.0] * count if weights == "equal" else [float(one) for one in weights.split(",")]
     except ValueError:
-        found = []
-    if len(found) != count or not all(0 < one < float("inf") for one in found):
+        shares = []
+    if len(shares) != count or not all(0 < one < float("inf") for one in shares):
         raise ValueError(f"expected {count} positive weights joined by ',', one for each member, got {weights!r}")
-    return [one / sum(found) for one in found]
+    return [one / sum(shares) for one in shares]

@@ -23,7 +23,7 @@ INPUT_NAMES = [
 
 @dataclasses.dataclass(frozen=True)
 class DataSpec:
-    """What a model must know of data and forecasts; the estimator finds it.
+    """Facts about data and forecasts that a model is built from; the estimator finds them.
 
     Attributes:
         freq: Frequency of the data, as `pandas.Period` names it.
@@ -31,9 +31,10 @@ class DataSpec:
         num_samples: Sample paths of a forecast if the caller does not say.
         scaling_length: Steps at the end of the past from which the scaling is taken; 0 for all.
         season: Main season in steps, for the scaling.
-        typical_change: Changes of a series from value to value by its size, as they are in the training data: the scale
-            of a series that has shown none.
-        largest_move: How many widths of the range of its values a forecast may leave this range by; 0 for any number.
+        typical_change: Typical change of a series from value to value, divided by its size, in the training data. It is
+            the scale of a series without changes.
+        largest_move: Farthest that a forecast may leave the range of its values, in widths of this range; 0 for no
+            bound.
         num_series: Series in the training data.
         num_targets: Components of the target.
         cardinality: Number of values of each static category.
@@ -92,7 +93,7 @@ class Series:
 @register_record
 @dataclasses.dataclass(frozen=True)
 class BankState:
-    """What the models of a bank know at the end of the past.
+    """The belief of the models of a bank at the end of the past.
 
     Attributes:
         states: Belief over the last state of each structure, of shape (series, transformation).
@@ -116,7 +117,7 @@ class BankState:
 @register_record
 @dataclasses.dataclass(frozen=True)
 class PoolState:
-    """What the members of a pool know at the end of the past.
+    """The beliefs of the members of a pool at the end of the past.
 
     Attributes:
         members: The belief of each.
@@ -176,7 +177,7 @@ class Belief:
 @register_record
 @dataclasses.dataclass(frozen=True)
 class TimeSlice:
-    """A slice of the time of a batch of series, time outermost; what is not observed is zero.
+    """A slice of the time of a batch of series, time outermost; values that are not observed are zero.
 
     Attributes:
         values: Targets in the units of the data, transformed but not scaled, in float64.

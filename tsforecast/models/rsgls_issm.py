@@ -1,4 +1,4 @@
-"""Switching innovation state-space model: level, trend and seasons whose noises a switch sets."""
+"""Switching innovation state-space model: level, trend and seasons, with noises that a switch sets."""
 
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
@@ -16,7 +16,7 @@ from tsforecast.models.records import DataSpec
 
 
 class RSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
-    """RSGLS-ISSM: an ISSM whose transition and emission are fixed by its components, and whose noises switch.
+    """RSGLS-ISSM: an ISSM with transition and emission fixed by its components, and with switching noises.
 
     The switch s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise multiplies the scales of all noise sources by a
     mixture of base factors. Scales, dampings and prior of each series are those of an ISSM (see `ISSMForecaster`). The

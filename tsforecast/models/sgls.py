@@ -123,8 +123,8 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         dense: Options of the dense state and the switch.
         auxiliary_dim: Size of the auxiliary z; 0 for none, where the system emits the observation (RSGLS).
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
-        skip: Whether the first auxiliaries stand for the targets, and networks only say what differs. The model then
-            begins as a linear one.
+        skip: Whether the first auxiliaries stand for the targets, and networks only model the difference. The model
+            then begins as a linear one.
         image_shape: Height and width of frames, whose pixels are the targets row by row. Encoder and decoder are then
             convolutions, and the base transitions begin near the identity.
         filters: Number of channels of these convolutions.

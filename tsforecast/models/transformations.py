@@ -41,7 +41,7 @@ class AbstractTransformation(abc.ABC):
 
     @abc.abstractmethod
     def log_slope(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Return log g'(values), by which densities change."""
+        """Return log g'(values); densities change by it."""
 
     @abc.abstractmethod
     def own_change(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -198,7 +198,7 @@ class _Logit(AbstractTransformation):
         return torch.ones_like(values)
 
     def mean(self, mean: Tensor, deviation: Tensor, clipped: bool) -> Tensor:
-        """Return the mean by quadrature between the places of 0 and 1, and of what lies behind that of 1."""
+        """Return the mean by quadrature between the places of 0 and 1; beyond these, values count as 0 and 1."""
         spread = deviation.clamp_min(torch.finfo(mean.dtype).tiny)
         places = (self.apply(torch.tensor(end, dtype=mean.dtype)).to(mean) for end in (0.0, 1.0))
         low, high = ((place - mean) / spread for place in places)
@@ -250,13 +250,13 @@ class _Steep(AbstractTransformation):
 
 
 def _bounded(values: Tensor) -> Tensor:
-    """Return values whose exponential is finite."""
+    """Return values clamped so that their exponential is finite."""
     bound = math.log(torch.finfo(values.dtype).max) - 1
     return values.clamp(-bound, bound)
 
 
 def _kept(values: Tensor, size: Tensor) -> Tensor:
-    """Return values within those from which on a tangent takes over, see `AbstractTransformation.restore`."""
+    """Return values clamped to the range below the tangent, see `AbstractTransformation.restore`."""
     most = torch.log(1e6 * (size + 1))
     return values.clamp(-most, most)
 

@@ -64,7 +64,7 @@ class AbstractDecoder(nn.Module, abc.ABC):
         return [location + resized(auxiliary, self.num_targets) if self.skip else location, *others]
 
     def origin(self) -> list[Float[Tensor, " target"]]:
-        """What `raw` is where z_t is zero."""
+        """Return `raw` at z_t = 0."""
         return self.raw(next(self.layers.parameters()).new_zeros(self.auxiliary_dim))
 
     def log_inverse_scale(self) -> Float[Tensor, " target"]:
@@ -120,7 +120,7 @@ class GaussianDecoder(AbstractDecoder):
         return mean, _scale(raw)
 
     def linear(self) -> LinearGaussian:
-        """What skips the network, with what the network says at the origin."""
+        """Return the linear part of the decoder: the skip connection, and the network's output at the origin."""
         mean, raw = self.origin()
         eye = torch.eye(self.num_targets, self.auxiliary_dim, dtype=mean.dtype, device=mean.device)
         return LinearGaussian(eye if self.skip else torch.zeros_like(eye), mean, torch.diag_embed(_scale(raw).square()))
@@ -133,7 +133,7 @@ class GaussianDecoder(AbstractDecoder):
         return mean + deviation * normal(mean.shape, mean, generator)
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """Return the mean, which is the first output."""
+        """Return the mean: the first output."""
         return self.raw(auxiliary)[0]
 
 
@@ -202,7 +202,7 @@ class NegativeBinomialDecoder(AbstractDecoder):
     def sample(
         self, auxiliary: Tensor, location: Tensor, scale: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """A Poisson count whose rate is drawn from a gamma distribution."""
+        """A Poisson count, with a rate drawn from a gamma distribution."""
         mean, dispersion = self.distribution(auxiliary, location, scale)
         size = 1 / dispersion
         rate = standard_gamma(size, generator) * mean * dispersion
@@ -214,7 +214,7 @@ class NegativeBinomialDecoder(AbstractDecoder):
 
 
 class BernoulliDecoder(AbstractDecoder):
-    """Logits of values which are 0 or 1."""
+    """Logits of values 0 or 1."""
 
     parameters_of_target = 1
     support = "unit"

@@ -63,7 +63,7 @@ class ImageEncoder(nn.Module):
         keep_variance(self.layers)
 
     def forward(self, frames: Float[Tensor, "*batch pixel"]) -> Float[Tensor, "*batch feature"]:
-        """Features of frames whose rows lie side by side."""
+        """Features of frames; a frame is a row of pixels."""
         images = frames.reshape(-1, 1, self.size.height, self.size.width)
         return self.layers(images).reshape(*frames.shape[:-1], self.size.num_features)
 
@@ -106,7 +106,7 @@ class ImageDecoder(nn.Module):
         return self._last(images).reshape(*auxiliary.shape[:-1], -1)
 
     def _last(self, images: Float[Tensor, "image four_filters low narrow"]) -> Float[Tensor, "image channel _ _ _ _"]:
-        """The last two layers in the other order, which is the same and shuffles a channel where it was all filters."""
+        """The last two layers in the other order: the result is the same, but one channel is shuffled, not all."""
         mix = self.layers[-1]
         assert isinstance(mix, nn.Conv2d)
         assert mix.bias is not None
@@ -117,7 +117,7 @@ class ImageDecoder(nn.Module):
 
 
 def keep_variance(network: nn.Module) -> None:
-    """Initial weights of layers under ReLUs that neither shrink nor blow up what passes (He et al. 2015)."""
+    """Initialise layers under ReLUs so that they neither shrink nor blow up their inputs (He et al. 2015)."""
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")

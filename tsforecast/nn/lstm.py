@@ -1,4 +1,4 @@
-"""Recurrent networks whose memory is carried along, so that they go on where a history ended."""
+"""Recurrent networks with a memory that is carried along, so that they go on at the end of a history."""
 
 import torch
 from jaxtyping import Bool, Float

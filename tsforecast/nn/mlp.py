@@ -30,7 +30,7 @@ def shrink_last(layers: nn.Sequential) -> nn.Linear:
 
 
 class InputNetwork(nn.Module):
-    """One layer over what is known of a step, and an embedding of the series.
+    """One layer over the features of a step, and an embedding of the series.
 
     Args:
         num_inputs: Features of a step.

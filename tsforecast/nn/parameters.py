@@ -39,7 +39,7 @@ class SeriesParameters(nn.Module):
 
 
 class ScaleNetwork(nn.Module):
-    """What is added to log scales over time: one layer over time features and an embedding of the series.
+    """Changes of log scales over time: one layer over time features and an embedding of the series.
 
     Args:
         num_inputs: Features of a step.

@@ -4,7 +4,8 @@ Every function takes data and returns a matplotlib `Figure` which belongs to no 
 `save_figure` writes it. Parts have colours of Okabe and Ito, which colour-blind readers can tell apart;
 every model has one of its own in all figures (`colour_of`), whatever stands beside it.
 
-A module is imported when one of its functions is asked for: figures of scores need what most commands do not.
+A module is imported when one of its functions is asked for, since figures of scores need packages that most commands do
+not.
 """
 
 from importlib import import_module

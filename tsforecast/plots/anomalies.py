@@ -11,7 +11,7 @@ _MARKERS = {"spike": "o", "level shift": "s", "slope change": "^", "season chang
 
 
 def plot_anomalies(frame: pd.DataFrame, *, rate: float, label: str = "", title: str | None = None) -> Figure:
-    """Draws a series with its intervals and anomalies, and below it how rare every step is.
+    """Draw a series with its intervals and anomalies, and below it the rarity of every step.
 
     Args:
         frame: Rows of one series, and one target, of `tsforecast.analysis.anomalies`.

@@ -1,4 +1,4 @@
-"""Figures of forecasts, and of what a model sees in a series."""
+"""Figures of forecasts, and of the components that a model sees in a series."""
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ def plot_forecasts(
     colour: str = MODEL,
     title: str | None = None,
 ) -> Figure:
-    """Draws series with their forecasts: recent past, what came, the median and the 50, 80 and 95 % intervals.
+    """Draw series with their forecasts: recent past, outcome, the median and the 50, 80 and 95 % intervals.
 
     One panel per series and target. Several forecasts of a series, as of the rolling protocol, follow each other in its
     panel; a line marks where each begins. Missing values are gaps.
@@ -100,7 +100,7 @@ def plot_forecasts(
 
 
 def _name_panel(axis: Axes, entry: Mapping[str, Any], row: int, targets: Sequence[str], unit: str) -> None:
-    """Writes beside a panel what was measured, and above it of which series, and which target of several."""
+    """Write the quantity beside a panel; write the series, and the target if there are several, above it."""
     name = targets[row] if row < len(targets) else ""
     axis.set_ylabel(textwrap.fill(measured(name, unit), _LABEL))
     several = f", {name or f'target {row}'}" if np.ndim(entry["target"]) > 1 else ""
@@ -108,7 +108,7 @@ def _name_panel(axis: Axes, entry: Mapping[str, Any], row: int, targets: Sequenc
 
 
 def _name_models(axis: Axes, forecast: Forecast) -> None:
-    """Writes above a panel which models of a bank have the largest weights in its last forecast."""
+    """Write above a panel the models of a bank with the largest weights in its last forecast."""
     weights = getattr(forecast, "weights", {})
     largest = [(name, weight) for name, weight in list(weights.items())[:_MODELS] if weight >= 0.005]
     named = ", ".join(f"{100 * weight:.0f} % {name}" for name, weight in largest)

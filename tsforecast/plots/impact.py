@@ -1,4 +1,4 @@
-"""Figures of what interventions did."""
+"""Figures of the effects of interventions."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,7 +13,7 @@ _KINDS = (("predicted", "actual and without"), ("effect", "effect by step"), ("c
 
 
 def plot_impact(found: Impact, *, most: int = 4, title: str | None = None) -> Figure:
-    """Draws each series beside what would have been, its effect by step and the cumulative effect, with intervals.
+    """Draw each series beside its counterfactual, its effect by step and the cumulative effect, with intervals.
 
     Args:
         found: Effects that `tsforecast.analysis.impact.impact` has returned.

@@ -116,7 +116,7 @@ def plot_adaptation(
     marks: Mapping[str, pd.Timestamp] | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Draws the CRPS of a model and of the same model learning on, window by window, and how far it moved.
+    """Draw the CRPS of a model and of the same model learning on, window by window, and the distance it moved.
 
     Thin lines and bars are single windows, thick lines means over the last seven of them.
 
@@ -163,7 +163,7 @@ def plot_adaptation(
 
 
 def plot_stream(items: pd.DataFrame, scores: Mapping[str, Any], *, title: str | None = None) -> Figure:
-    """Draws how a learner does on a stream: log-loss, error and weights against observations, and calibration.
+    """Draw a learner on a stream: log-loss, error and weights against observations, and calibration.
 
     Lines are means over all observations so far, and over the last tenth of them at each point.
 
@@ -202,7 +202,7 @@ def plot_stream(items: pd.DataFrame, scores: Mapping[str, Any], *, title: str | 
 
 
 def plot_optimisation(table: pd.DataFrame, initial: int, *, title: str | None = None) -> Figure:
-    """Draws the simple regret of an optimisation, and what each evaluation lacked, against evaluations.
+    """Draw the simple regret of an optimisation, and the regret of each evaluation, against evaluations.
 
     Args:
         table: Columns `evaluation`, `value` and `regret`.
@@ -241,7 +241,7 @@ def _draw_means(axis: Axes, places: np.ndarray, values: pd.Series, window: int, 
 
 
 def _draw_weights(axis: Axes, weights: pd.DataFrame) -> None:
-    """Draws how far the weights have moved, and how sure the belief is."""
+    """Draw the distance that the weights have moved, and the standard deviation of the belief."""
     for column, label, colour in (
         ("weights_moved", "moved from where they began", MODEL),
         ("weights_sd", "standard deviation", COLOURS[1]),
@@ -253,7 +253,7 @@ def _draw_weights(axis: Axes, weights: pd.DataFrame) -> None:
 
 
 def _draw_calibration(axis: Axes, rows: Sequence[Mapping[str, Any]], classes: bool) -> None:
-    """Draws how often predictions came true, against how sure they were."""
+    """Draw the share of predictions that came true, against their stated probability."""
     axis.plot([0, 1], [0, 1], color=OBSERVED, linewidth=0.8, linestyle=DASHES)
     axis.plot(
         [row["expected"] for row in rows],

@@ -1,4 +1,4 @@
-"""Figures of why forecasts changed, and of what they are made of."""
+"""Figures of the reasons of changed forecasts, and of the parts of forecasts."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from tsforecast.wording import shortened
 
 
 def plot_news(frame: pd.DataFrame, *, targets: Sequence[str] = (), most: int = 4, title: str | None = None) -> Figure:
-    """Draws both forecasts of each series, and beside them which observations changed them.
+    """Draw both forecasts of each series, and beside them the observations that changed them.
 
     Args:
         frame: Rows that `tsforecast.analysis.news.news` has returned, of some series.

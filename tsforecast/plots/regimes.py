@@ -95,7 +95,7 @@ def _draw_ordered(
 def _draw_largest(
     figure: Figure, axis: Axes, times: NDArray[Any], weights: NDArray[np.float64], scales: NDArray[np.float64] | None
 ) -> None:
-    """What changes most tells most: these regimes in colour, the others in grey, and a legend."""
+    """Draw the most variable regimes in colour, the others in grey, and a legend: most change tells most."""
     order = np.argsort(-weights.var(0), kind="stable")
     shown, rest = order[: len(COLOURS)], order[len(COLOURS) :]
     layers, colours = weights[:, shown].T, list(COLOURS[: len(shown)])

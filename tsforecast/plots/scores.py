@@ -20,7 +20,7 @@ def plot_calibration(
     columns: int = 2,
     title: str | None = None,
 ) -> Figure:
-    """Draws how far forecasts can be trusted: the PIT histogram and the coverage of central intervals.
+    """Draw the calibration of forecasts: the PIT histogram and the coverage of central intervals.
 
     Calibrated forecasts have a flat histogram and coverage on the diagonal. A histogram like a U, or coverage below the
     diagonal, shows intervals that are too narrow; a hump, or coverage above it, intervals that are too wide.
@@ -121,7 +121,7 @@ def plot_scores_by_horizon(
 def plot_differences(
     differences: Mapping[str, Difference], *, models: Mapping[str, str] | None = None, title: str | None = None
 ) -> Figure:
-    """Draws differences from a reference, which is zero, with their intervals.
+    """Draw differences from a reference at zero, with their intervals.
 
     Args:
         differences: By name, from top to bottom; those which are sure of their sign are filled.
@@ -131,12 +131,17 @@ def plot_differences(
     figure = Figure(figsize=(5.2, 1.0 + 0.32 * len(differences)), layout="constrained")
     axis = figure.subplots()
     styles = line_styles(differences, models)
-    for place, (name, found) in enumerate(differences.items()):
-        sure = found.low > 0 or found.high < 0
+    for place, (name, difference) in enumerate(differences.items()):
+        sure = difference.low > 0 or difference.high < 0
         colour = styles[name]["color"]
-        axis.plot([found.low, found.high], [place, place], color=colour, linewidth=1.5)
+        axis.plot([difference.low, difference.high], [place, place], color=colour, linewidth=1.5)
         axis.plot(
-            found.estimate, place, marker="o", markersize=6, color=colour, markerfacecolor=colour if sure else "white"
+            difference.estimate,
+            place,
+            marker="o",
+            markersize=6,
+            color=colour,
+            markerfacecolor=colour if sure else "white",
         )
     axis.axvline(0, color=OBSERVED, linewidth=0.8, linestyle=DASHES)
     axis.set_yticks(range(len(differences)), list(differences))

@@ -1,4 +1,4 @@
-"""What figures look like: colours, axes, dates, marks; and how they are written."""
+"""The look of figures: colours, axes, dates and marks; and their writing to files."""
 
 import zlib
 from collections.abc import Iterable, Mapping
@@ -48,8 +48,9 @@ def colour_of(model: str) -> str:
     """The colour of a model or baseline in every figure.
 
     Args:
-        model: Its name; with a season or number of epochs (`auto_ets-168`) it is that of the baseline, with a learner
-            (`issm+lofi`) that of models which go on learning. Other names have a colour that depends on them alone.
+        model: Its name. With a season or number of epochs (`auto_ets-168`) it has the colour of the baseline; with a
+            learner (`issm+lofi`), the colour of all models that go on learning. Other names have a colour that depends
+            on them alone.
     """
     if "+" in model:
         return LEARNING
@@ -60,7 +61,7 @@ def colour_of(model: str) -> str:
 
 
 def line_styles(labels: Iterable[str], models: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of the lines of models, as keywords of matplotlib; what has the same colour has other dashes.
+    """Colours and dashes of the lines of models, as keywords of matplotlib; lines of one colour differ in dashes.
 
     Args:
         labels: Names in the figure, in order.
@@ -87,7 +88,7 @@ def tint(colour: str, white: float) -> str:
 
 
 def measured(name: str, unit: str) -> str:
-    """What is measured and in which unit, as the label of an axis; empty where neither is known."""
+    """The name and unit of a quantity, as the label of an axis; empty where neither is known."""
     return f"{name} ({unit})" if name and unit else name or unit
 
 
@@ -98,7 +99,7 @@ def draw_band(axis: Axes, times: Any, mean: NDArray[np.float64], std: NDArray[np
 
 
 def draw_observed(axis: Axes, times: Any, observed: pd.Series, label: str) -> None:
-    """A series of observations, and what they are beside the axis."""
+    """Draw a series of observations, with a label beside the axis."""
     marker = lone_marker(observed)
     axis.plot(times, observed.to_numpy(np.float64), color=OBSERVED, linewidth=0.7, marker=marker, markersize=2)
     axis.set_ylabel(label)
@@ -130,7 +131,7 @@ def draw_marks(axis: Axes, marks: Mapping[str, pd.Timestamp], times: Any, *, nam
 
 
 def timestamps(index: pd.Index) -> NDArray[Any]:
-    """As matplotlib takes them, of periods their starts."""
+    """Return timestamps for matplotlib; periods become their starts."""
     return (index.to_timestamp() if isinstance(index, pd.PeriodIndex) else pd.DatetimeIndex(index)).to_numpy()
 
 

@@ -81,7 +81,7 @@ class DampedTrend(AbstractSDE):
 
     @property
     def drift(self) -> Float[Tensor, "*batch state state"]:
-        """Return that of a level which the slope moves."""
+        """Return the drift of a level and its slope: the slope moves the level."""
         zero, one = torch.zeros_like(self.rate), torch.ones_like(self.rate)
         return _square([zero, one, zero, -self.rate])
 
@@ -161,7 +161,7 @@ class Rotations(AbstractSDE):
 
 
 def harmonic_weights(count: int, like: Tensor) -> Float[Tensor, " harmonic"]:
-    """Return the weights of harmonics, which fall with their order, and whose squares sum to one."""
+    """Return the weights of harmonics: they fall with the order, and their squares sum to one."""
     weight = torch.arange(1, count + 1, dtype=like.dtype, device=like.device) ** -DECAY
     return weight / weight.norm()
 

@@ -74,7 +74,7 @@ class DenseSDE(AbstractSDE):
 def stable_drift(
     turn: Float[Tensor, "*batch state state"], damping: Float[Tensor, "*batch state state"]
 ) -> Float[Tensor, "*batch state state"]:
-    """Return a drift whose symmetric part is negative semidefinite, so that no state grows: turn - turn' - D D'.
+    """Return the drift turn - turn' - D D': its symmetric part is negative semidefinite, so no state grows.
 
     Every system with a quadratic Lyapunov function has this form in some basis.
 

@@ -1,4 +1,4 @@
-"""What every linear stochastic differential equation can do, sums of them, and the systems that they make of gaps."""
+"""Linear stochastic differential equations: their contract, their sums, and their discrete systems over gaps."""
 
 import abc
 import dataclasses
@@ -43,11 +43,11 @@ class AbstractSDE(abc.ABC):
     @property
     @abc.abstractmethod
     def readout(self) -> Float[Tensor, "*batch state"]:
-        """Return the weights with which an observation reads the states."""
+        """Return the weights of the states in an observation."""
 
     @abc.abstractmethod
     def discretise(self, gaps: Float[Tensor, "*#batch"]) -> LinearGaussian:
-        """Return the transition over gaps, which broadcast with the batch of the parameters.
+        """Return the transition over gaps; they broadcast with the batch of the parameters.
 
         Args:
             gaps: Times that pass, at least 0.
@@ -56,7 +56,7 @@ class AbstractSDE(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class SumSDE(AbstractSDE):
-    """Independent equations side by side, of which an observation reads the sum.
+    """Independent equations side by side, observed through their sum.
 
     Attributes:
         parts: At least one.
@@ -100,7 +100,7 @@ def over_gaps(
     emission: Float[Tensor, "*#batch target state"] | None = None,
     offset: Float[Tensor, "*#batch target"] | None = None,
 ) -> LinearSystem:
-    """Return the system whose step t passes the time `gaps[t]`, and then emits.
+    """Return the system with a step for each gap: step t passes the time `gaps[t]`, and then emits.
 
     Args:
         sde: Of the state.
@@ -126,7 +126,7 @@ def over_gaps(
 
 
 def block_diagonal(blocks: Sequence[Float[Tensor, "..."]]) -> Tensor:
-    """Return the matrix (*batch, dim, dim) of square blocks (*batch, size, size), whose batches broadcast."""
+    """Return the block-diagonal matrix (*batch, dim, dim) of square blocks (*batch, size, size); batches broadcast."""
     size = sum(block.shape[-1] for block in blocks)
     batch = broadcast_shapes(*(block.shape[:-2] for block in blocks))
     whole, first = blocks[0].new_zeros(*batch, size, size), 0

@@ -123,7 +123,7 @@ def _built() -> list[pathlib.Path]:
 
 
 def _refusal(program: pathlib.Path) -> str | None:
-    """Return why a file is not loaded, or None: others could have written it, or it is not what was built."""
+    """Return the reason to refuse a file, or None: others could have written it, or it is damaged."""
     for path, is_right in ((program.parent, stat.S_ISDIR), (program, stat.S_ISREG)):
         status = path.lstat()
         writers = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
@@ -139,7 +139,7 @@ def _digest(program: pathlib.Path) -> str:
 
 
 def _key() -> str:
-    """Return what tells sources, options and kind of processor."""
+    """Return a digest of sources, options and kind of processor."""
     words = [*_FLAGS, *_MATHS, *_vectors(), platform.system(), platform.machine()]
     digest = hashlib.sha256("\0".join(words).encode())
     for name in _SOURCES:
@@ -152,7 +152,7 @@ def _vectors() -> tuple[str, ...]:
 
 
 def _compile(command: list[str]) -> None:
-    """Compile to a file of our own, then move it to its place; with several threads where the compiler knows how."""
+    """Compile to a private file, then move it to its place; use several threads if the compiler can."""
     folder = extensions_folder() / "tsforecast"
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -181,9 +181,9 @@ def _compile(command: list[str]) -> None:
 
 @contextlib.contextmanager
 def _workspace(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Make an empty folder beside the program; builds that were killed leave theirs, which the next one removes.
+    """Make an empty folder beside the program, and remove the folders of killed builds.
 
-    A lock that builds share tells whether any is running: it ends with its process.
+    Builds share a lock, so a free lock means that none is running. A lock ends with its process.
     """
     import fcntl
 

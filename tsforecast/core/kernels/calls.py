@@ -1,4 +1,4 @@
-"""Calls of the compiled program: which tensors it takes, and how they are handed over."""
+"""Calls of the compiled program: the tensors that it takes, and their hand-over."""
 
 import ctypes
 import functools
@@ -84,7 +84,7 @@ def fits(x: Tensor | None, lead: tuple[int, int], *event: int) -> bool:
 
 
 def call(name: str, count: int, sizes: tuple[int, ...], *tensors: Tensor | None) -> int:
-    """Run a function of the program and return what it returns.
+    """Run a function of the program and return its result.
 
     Args:
         name: Of the function, without its type.
@@ -117,7 +117,7 @@ def call(name: str, count: int, sizes: tuple[int, ...], *tensors: Tensor | None)
 
 @functools.cache
 def _function(program: ctypes.CDLL, name: str, dtype: torch.dtype) -> tuple[Any, list[torch.dtype]]:
-    """Return a function of the program, and what its pointers point at."""
+    """Return a function of the program, and the types behind its pointers."""
     function = getattr(program, f"{name}_{_NAMES[dtype]}")
     function.restype = ctypes.c_int64
     return function, [_TYPES.get(letter, dtype) for letter in _POINTERS[name].replace(" ", "")]
@@ -134,13 +134,13 @@ def flat(x: Tensor | None, batch: torch.Size, *event: int) -> Tensor | None:
 def anew(
     reference: Callable[..., Any], inputs: tuple[Tensor | None, ...], needs: tuple[bool, ...], bars: tuple[Any, ...]
 ) -> list[Tensor | None]:
-    """Return the cotangents of torch's own operations, which can be differentiated again."""
+    """Return the cotangents by torch's own operations, so that they can be differentiated again."""
     with torch.enable_grad():
         views = [x.view_as(x) if need and x is not None else x for x, need in zip(inputs, needs, strict=True)]
         outputs = reference(*views)
     pairs = [(x, bar) for x, bar in zip(outputs, bars, strict=False) if bar is not None and x.requires_grad]
     wanted = [x for x, need in zip(views, needs, strict=True) if need and x is not None]
-    found = iter(
+    gradients = iter(
         torch.autograd.grad([x for x, _ in pairs], wanted, [b for _, b in pairs], create_graph=True, allow_unused=True)
     )
-    return [next(found) if need and x is not None else None for x, need in zip(views, needs, strict=True)]
+    return [next(gradients) if need and x is not None else None for x, need in zip(views, needs, strict=True)]

@@ -1,4 +1,4 @@
-"""The filter through a chain of blocks and its adjoint, compiled: what `core.series` does by torch's operations."""
+"""The compiled filter through a chain of blocks and its adjoint; `core.series` has both in torch's operations."""
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ def filter_chain(
     cov: Tensor,
     *parameters: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    """Return what the function of this name in `core.series.chain_steps` does; the tape is one tensor."""
+    """Return the result of `core.series.chain_steps.filter_chain`; the tape is one tensor."""
     count, group, _obs, columns = rows.shape
     state = cov.shape[-1]
     inputs, numbers = _numbers(rows, keep, keep_moments, parameters)
@@ -73,7 +73,7 @@ def chain_cotangents(
     cov: Tensor,
     *parameters_and_tape: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """Return what the function of this name in `core.series.chain_adjoint` does, from the tape of `filter_chain`."""
+    """Return the result of `core.series.chain_adjoint.chain_cotangents`, from the tape of `filter_chain`."""
     *parameters, tape = parameters_and_tape
     group = len(cov)
     inputs, numbers = _numbers(weights, True, keep_moments, tuple(parameters))

@@ -1,4 +1,4 @@
-"""Whole series of structural filters as one operation with its adjoint: what `core.series` does by blocks."""
+"""Whole series of structural filters as one operation with its adjoint; `core.series` takes them by blocks."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ LEVEL, TREND, SEASON, HARMONICS = range(4)  # kinds of components
 
 
 class Structure(NamedTuple):
-    """What is no parameter; dimensions of time and series of size 1 are shared.
+    """The inputs that are no parameters; dimensions of time and series of size 1 are shared.
 
     Attributes:
         table: A row for each component: its kind; its first state, and their number; its first noise; its season, its

@@ -46,7 +46,7 @@ def push(
 def condition(
     reference: Reference, mean: Tensor, cov: Tensor, residual: Tensor, cross: Tensor, among: Tensor, seen: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return mean and covariance of the state given an observation, its log-density, and what failed (not 0), if any.
+    """Return mean and covariance of the state given an observation, its log-density, and failures (not 0), if any.
 
     Args:
         reference: See the head of this file.
@@ -61,7 +61,7 @@ def condition(
 
 
 def propose(reference: Reference, *tensors: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Return sample, log-ratio, moments given the sample, and which factorisation failed (1, 2 or 0), if any did.
+    """Return sample, log-ratio, moments given the sample, and the failed factorisation (1, 2 or 0), if any failed.
 
     Args:
         reference: See the head of this file.
@@ -79,7 +79,7 @@ def run(function: Any, *args: Any) -> Any:
 
 
 def batch_of(tensors: tuple[Tensor | None, ...], events: Events) -> torch.Size:
-    """Return the batch to which all tensors broadcast, whose last dimensions are no batch."""
+    """Return the broadcast batch of all tensors; the last dimensions of each, its event, are no batch."""
     return broadcast_shapes(
         *(x.shape[: x.ndim - len(event)] for x, event in zip(tensors, events, strict=True) if x is not None)
     )
@@ -98,7 +98,7 @@ def keep(ctx: Any, inputs: tuple[Tensor | None, ...], kept: tuple[Tensor, ...], 
 
 
 def summed(grads: list[Tensor | None], inputs: tuple[Tensor | None, ...], needs: tuple[bool, ...]) -> list[Any]:
-    """Return the cotangents that are wanted, summed over what was broadcast."""
+    """Return the wanted cotangents, summed over broadcast dimensions."""
     triples = zip(grads, inputs, needs, strict=True)
     return [None if g is None or x is None or not need else g.sum_to_size(x.shape) for g, x, need in triples]
 
@@ -193,12 +193,12 @@ class _Propose(torch.autograd.Function):
         batch = batch_of(tensors, events)
         inputs, count = flat_all(tensors, batch, events), batch.numel()
         new = cross.new_empty
-        found = new(*batch, out), new(batch), new(*batch, state), new(*batch, state, state)
+        outputs = new(*batch, out), new(batch), new(*batch, state), new(*batch, state, state)
         failed = torch.empty(batch, dtype=torch.int32, device=cross.device)
-        bad = call("propose_forward", count, (out, state), *inputs, *found, failed)
+        bad = call("propose_forward", count, (out, state), *inputs, *outputs, failed)
         if ctx is not None:
-            keep(ctx, tensors, (found[0],), reference, batch, events)
-        return *found, failed if bad else None
+            keep(ctx, tensors, (outputs[0],), reference, batch, events)
+        return *outputs, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
@@ -213,5 +213,5 @@ class _Propose(torch.autograd.Function):
         inputs = flat_all(tensors[2:], batch, events[2:])
         bars = sample_bar, ratio_bar, mean_bar, cov_bar
         call("propose_backward", batch.numel(), events[3], *inputs, sample, *bars, *grads, *guess)
-        found = [mean_bar, cov_bar, *grads, None, *guess, None, None]
-        return None, *summed(found, tuple(tensors), needs)
+        cotangents = [mean_bar, cov_bar, *grads, None, *guess, None, None]
+        return None, *summed(cotangents, tuple(tensors), needs)

@@ -13,7 +13,7 @@ from tsforecast.core.linalg import LOG_2PI
 def step(
     slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Return mean and covariance after a step, log-density, predictive variance, and what failed (not 0), if any did.
+    """Return mean and covariance after a step, log-density, predictive variance, and failures (not 0), if any.
 
     Args:
         slopes: (level, slope) positions of every trend.
@@ -25,7 +25,7 @@ def step(
 
 
 def move(slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return mean and covariance after a transition of which nothing is observed.
+    """Return mean and covariance after a transition without an observation.
 
     Args:
         slopes: (level, slope) positions of every trend.
@@ -51,7 +51,7 @@ def by_torch(
     variance: Tensor,
     seen: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return what `step` does by torch's operations on dense matrices, but for what failed."""
+    """Return the result of `step` but for its failures, by torch's operations on dense matrices."""
     states, rest = noise.shape[-1], 0 if matrix is None else matrix.shape[-1]
     damping = torch.ones_like(noise[..., : states - rest]) if diagonal is None else diagonal
     transition = torch.diag_embed(damping)
@@ -85,12 +85,12 @@ class _Step(torch.autograd.Function):
         mean = inputs[0]
         assert mean is not None
         new = mean.new_empty
-        found = new(*batch, sizes[0]), new(*batch, sizes[0], sizes[0]), new(batch), new(batch)
+        outputs = new(*batch, sizes[0]), new(*batch, sizes[0], sizes[0]), new(batch), new(batch)
         failed = torch.empty(batch, dtype=torch.int32, device=mean.device)
-        bad = call("structural_forward", batch.numel(), sizes, *inputs[:5], pairs, *inputs[5:], *found, failed)
+        bad = call("structural_forward", batch.numel(), sizes, *inputs[:5], pairs, *inputs[5:], *outputs, failed)
         if ctx is not None:
             keep(ctx, tensors, (), slopes)
-        return *found, failed if bad else None
+        return *outputs, failed if bad else None
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:

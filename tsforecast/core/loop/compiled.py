@@ -71,18 +71,18 @@ def compiled_scan(
 
 def _laid_out(columns: list[Tensor]) -> list[Tensor]:
     """Return each in one piece, from the beginning of its own memory, and no view: copied only where it is not."""
-    found: list[Tensor] = []
+    pieces: list[Tensor] = []
     for x in columns:
         x = x.contiguous().detach()
-        shared = any(x.data_ptr() == other.data_ptr() for other in found)
-        found.append(x.clone() if shared or x.storage_offset() or x.data_ptr() % _ALIGNED else x)
-    return found
+        shared = any(x.data_ptr() == other.data_ptr() for other in pieces)
+        pieces.append(x.clone() if shared or x.storage_offset() or x.data_ptr() % _ALIGNED else x)
+    return pieces
 
 
 def _compile(
     flat: Callable[..., Any], carries: list[Tensor], columns: list[Tensor], reverse: bool, unroll: int
 ) -> tuple[Callable[..., Any], Any]:
-    """The loop as a program, and what it returns; later calls need none of this, which takes milliseconds."""
+    """Return the loop as a program, and its first results; later calls skip this, because it takes milliseconds."""
     import torch._dynamo.config  # importing the compiler takes a second, and few need it
     from torch._higher_order_ops import scan as operator
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -145,7 +145,7 @@ def _small_kernels(unroll: int) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what torch says of its own parts, and of operations that stay calls, as factorisations must."""
+    """Silence torch's messages about its own parts and about operations that stay calls, such as factorisations."""
     logger = logging.getLogger("torch._inductor.ir")
     level = logger.level
     logger.setLevel(logging.ERROR)

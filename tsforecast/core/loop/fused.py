@@ -1,4 +1,4 @@
-"""Small linear algebra written out in elementwise operations, which a compiler fuses with those around them.
+"""Small linear algebra in elementwise operations, so that a compiler fuses them with their neighbours.
 
 A call of a library costs a microsecond or more however small the matrix is, and nothing is fused across it. `FUSED`
 says which operation of torch each function stands for; it returns NotImplemented where a call is the better choice.
@@ -38,8 +38,8 @@ def product_of_vector(matrix: Tensor, vector: Tensor) -> Tensor:
 
 def added_product(total: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1) -> Any:
     """Return the total plus the product of two matrices."""
-    found = product(a, b)
-    return NotImplemented if found is NotImplemented else beta * total + alpha * found
+    term = product(a, b)
+    return NotImplemented if term is NotImplemented else beta * total + alpha * term
 
 
 def added_product_of_vector(total: Tensor, matrix: Tensor, vector: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -67,12 +67,12 @@ def triangular(matrix: Tensor, rhs: Tensor, *, upper: bool, left: bool = True, u
         return NotImplemented
     if not left:
         return triangular(matrix.transpose(-1, -2), rhs.transpose(-1, -2), upper=not upper).transpose(-1, -2)
-    found: list[Tensor] = []
+    solution: list[Tensor] = []
     order = range(size)[::-1] if upper else range(size)
     for k in order:
-        known = sum((matrix[..., k, j, None] * x for j, x in zip(order, found, strict=False)), start=-rhs[..., k, :])
-        found.append(-known / matrix[..., k, k, None])
-    return torch.stack(found[::-1] if upper else found, -2)
+        known = sum((matrix[..., k, j, None] * x for j, x in zip(order, solution, strict=False)), start=-rhs[..., k, :])
+        solution.append(-known / matrix[..., k, k, None])
+    return torch.stack(solution[::-1] if upper else solution, -2)
 
 
 def cholesky_solve(rhs: Tensor, factor: Tensor, upper: bool = False) -> Any:

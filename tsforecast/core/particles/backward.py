@@ -23,7 +23,7 @@ from tsforecast.core.particles.filtering import (
 
 @dataclasses.dataclass(frozen=True)
 class _Later:
-    """log p(what comes later | x) = -x' information x / 2 + score' x + a constant."""
+    """log p(later observations | x) = -x' information x / 2 + score' x + a constant."""
 
     information: Tensor  # (sample, series, state, state)
     score: Tensor  # (sample, series, state)
@@ -111,7 +111,7 @@ def _take(record, index: Tensor):
 
 
 def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None, later: _Later) -> _Later:
-    """Add what an observation of x says: C' Q^{-1} C and C' Q^{-1} (y - d)."""
+    """Add the information of an observation of x: C' Q^{-1} C and C' Q^{-1} (y - d)."""
     matrix, noise = conditional.matrix, conditional.noise
     residual = value - conditional.offset
     if observed is not None:
@@ -125,7 +125,7 @@ def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None
 
 
 def _pull_back(regime: Regime, path: ParticleState, later: _Later, value: Tensor, observed: Tensor | None) -> _Later:
-    """What step t and all after it say of x_{t-1}, given the switch of step t."""
+    """The information of step t and all later steps about x_{t-1}, given the switch of step t."""
     if path.auxiliary is not None:  # it was drawn, given an observation: that says no more
         seen = None if observed is None else observed.any(-1, keepdim=True).expand(path.auxiliary.shape)
         now = _observe(regime.emission.dense(), path.auxiliary, seen, later)
@@ -150,7 +150,7 @@ def _pull_back(regime: Regime, path: ParticleState, later: _Later, value: Tensor
 def _integrate(
     belief: Gaussian, conditional: LinearGaussian | None, switch: Tensor, later: _Later
 ) -> Float[Tensor, "sample particle series"]:
-    """Log of the integral over x of every particle's N(x; m, V) N(switch; F x + f, S) and of what comes later."""
+    """Log of the integral over x of every particle's N(x; m, V) N(switch; F x + f, S) p(later observations | x)."""
     information, score = later.information.unsqueeze(1), later.score.unsqueeze(1)
     constant = 0.0
     if conditional is not None:

@@ -114,7 +114,7 @@ class AbstractSwitchingSystem(abc.ABC):
     def foresee(
         self, particles: ParticleState, time: int, generator: torch.Generator | None = None
     ) -> tuple[ParticleState, Gaussian]:
-        """Return the particles one step on, of which nothing is observed, and what the emission emits there."""
+        """Return the particles one step on without an observation, and the distribution of the emission there."""
         moved = self.extend(particles, time, None, None, generator)
         return moved, self.regime(moved.switch, time).emission.marginal(moved.state)
 
@@ -122,7 +122,7 @@ class AbstractSwitchingSystem(abc.ABC):
     def recall(
         self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
     ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
-        """What switches s_t at `time` say of the particles of the step before.
+        """Return the evidence of switches s_t at `time` about the particles of the step before.
 
         Returns:
             If s_t depends on x_{t-1}: that conditional of every particle, (particle, series), and 0. Else None, and
@@ -144,16 +144,16 @@ class AbstractSwitchingSystem(abc.ABC):
     def simulate_value(
         self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "particle series target"]:
-        """The observation, given a sample from the emission (which is the observation itself without an auxiliary)."""
+        """Return the observation, given a sample from the emission (the observation itself without an auxiliary)."""
 
 
 @register_record
 @dataclasses.dataclass(frozen=True)
 class ParticleFiltered:
-    """What the filter found.
+    """Results of the filter.
 
     Attributes:
-        particles: After the last step: what the next time slice of data begins with.
+        particles: Particles after the last step; the next time slice begins with them.
         log_likelihood: Estimates of log p(y_t | y_1, ..., y_{t-1}); the exponential of their sum over time is unbiased.
         effective_sample_size: Of the weights of every step, before resampling.
         history: The particles of every step with a leading dimension of time, where asked for.
@@ -168,7 +168,7 @@ class ParticleFiltered:
 def initial_particles(
     num_particles: int, prior: Gaussian, switch_dim: int, auxiliary_dim: int = 0, recurrent: bool = False
 ) -> ParticleState:
-    """Particles before the first step, all alike: what was before it is zero.
+    """Particles before the first step, all alike, with zeros for everything before it.
 
     Args:
         num_particles: At least 1.
@@ -256,7 +256,7 @@ def resample(
     gradient: str = "fivo",
     generator: torch.Generator | None = None,
 ) -> ParticleState:
-    """Systematic resampling of the series whose effective sample size is below `threshold` times the particles.
+    """Systematic resampling of series with an effective sample size below `threshold` times the particles.
 
     See `filter` for `gradient`.
     """

@@ -1,4 +1,4 @@
-"""What comes next under weighted particles: the density of one step, and sample paths of many."""
+"""Predictions from weighted particles: the density of one step, and sample paths of many."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from tsforecast.core.torch_internals import normal
 
 
 def draw(particles: ParticleState, num_samples: int, generator: torch.Generator | None = None) -> ParticleState:
-    """Particles drawn systematically by their weights, which they keep; see `systematic_ancestors`."""
+    """Draw particles systematically by their weights; the particles keep these. See `systematic_ancestors`."""
     weight = particles.log_weight.detach()
     uniform = torch.rand(weight.shape[1], generator=generator, dtype=weight.dtype, device=weight.device)
     return take(particles, systematic_ancestors(weight, uniform, num_samples))
@@ -24,7 +24,7 @@ def draw(particles: ParticleState, num_samples: int, generator: torch.Generator 
 def predict(
     system: AbstractSwitchingSystem, particles: ParticleState, time: int, generator: torch.Generator | None = None
 ) -> GaussianMixture:
-    """One-step-ahead predictive density of what the emission emits: the state is integrated out, the switch sampled.
+    """One-step-ahead predictive density of the emission: the state is integrated out, the switch sampled.
 
     Args:
         system: Its step `time` is taken.
@@ -43,7 +43,7 @@ def marginals(
     generator: torch.Generator | None = None,
     first: int = 0,
 ) -> Gaussian:
-    """What the emission emits at each of the next steps under every particle's own path of switches, which is sampled.
+    """Return the moments of the emission at each of the next steps, for one sampled path of switches a particle.
 
     The states are integrated out. So a mean over particles has less variance than one over sample paths
     (Rao-Blackwell), and it has none where switches change nothing.
@@ -120,7 +120,7 @@ def forecast(
 def _draw_states(
     particles: ParticleState, num_samples: int, generator: torch.Generator | None
 ) -> tuple[ParticleState, Tensor]:
-    """Particles drawn by their weights, whose states are known from now on; and these states."""
+    """Draw particles by their weights and their states, known from now on; return both."""
     # Factorised once for each particle, not for each path: the factor takes the covariance's place in the drawing.
     factor = cholesky(particles.state.cov, "the covariance of a particle's state", jitter=True)
     particles = draw(

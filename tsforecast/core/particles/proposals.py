@@ -1,4 +1,4 @@
-"""Proposals of switches and auxiliaries: samples of a prior times what stands for a likelihood."""
+"""Proposals of switches and auxiliaries: samples of a prior times a stand-in for a likelihood."""
 
 import dataclasses
 from collections.abc import Callable

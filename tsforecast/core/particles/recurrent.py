@@ -1,4 +1,4 @@
-"""Linear steps chosen by a memory of what was emitted before: the system of the Kalman variational auto-encoder."""
+"""Linear steps chosen by a memory of earlier emissions: the system of the Kalman variational auto-encoder."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ from tsforecast.core.torch_internals import normal
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentSwitching(AbstractSwitchingSystem):
-    """A switching system whose switch is no random variable but the memory of a recurrent network.
+    """A switching system with the memory of a recurrent network in place of a random switch.
 
         s_t = g(s_{t-1}, z_{t-1}, t),    x_t ~ N(A(s_t) x_{t-1}, R),
         z_t ~ N(C(s_t) x_t + d_t, Q),    y_t ~ p(y_t | z_t).
@@ -59,7 +59,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         return unbound(self.proposal)
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
-        """Return particles before the first step, all alike; what was emitted before it is zero."""
+        """Return particles before the first step, all alike, with zeros for earlier emissions."""
         return initial_particles(num_particles, prior, self.switch_dim, self.auxiliary_dim)
 
     def extend(
@@ -91,14 +91,14 @@ class RecurrentSwitching(AbstractSwitchingSystem):
     def foresee(
         self, particles: ParticleState, time: int, generator: torch.Generator | None = None
     ) -> tuple[ParticleState, Gaussian]:
-        """Return the particles one step on, with z_t drawn for the memory, and what it was drawn from."""
+        """Return the particles one step on, with z_t drawn for the memory, and the distribution of z_t."""
         moved, emission, emitted = self._predicted(particles, time)
         auxiliary = emitted.sample(generator=generator)
         given, _ = emission.posterior(moved.state, auxiliary)
         return dataclasses.replace(moved, state=given, auxiliary=auxiliary), emitted
 
     def _predicted(self, particles: ParticleState, time: int) -> tuple[ParticleState, AbstractLinearGaussian, Gaussian]:
-        """The particles before z_t is known, which has its mean; its emission; and its distribution."""
+        """The particles before z_t is known, with its mean in its place; their emission; and z_t's distribution."""
         assert particles.auxiliary is not None
         switch = self.memory(particles.switch, particles.auxiliary, time)
         regime = self.parameters(switch, time)
@@ -130,7 +130,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         time: int,
         generator: torch.Generator | None = None,
     ) -> Float[Tensor, "particle series switch"]:
-        """Return the memory after what the particles emitted last."""
+        """Return the memory after the last emission of the particles."""
         assert particles.auxiliary is not None
         return self.memory(particles.switch, particles.auxiliary, time)
 

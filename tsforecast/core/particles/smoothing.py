@@ -30,12 +30,12 @@ from tsforecast.core.system import LinearSystem
 @register_record
 @dataclasses.dataclass(frozen=True)
 class ParticleSmoothed:
-    """Samples of what was never seen, given all of the data; every sample is equally likely.
+    """Samples of the latent variables given all of the data; every sample is equally likely.
 
     Attributes:
         switches: s_1, ..., s_T.
         auxiliaries: z_1, ..., z_T, for systems that have them.
-        states: Of every path of switches the smoothed states, batch shape (sample, series).
+        states: Smoothed states of every path of switches, batch shape (sample, series).
     """
 
     switches: Float[Tensor, "time sample series switch"]
@@ -151,13 +151,13 @@ def given_marginals(
     first: int = 0,
     num_particles: int = 64,
 ) -> Gaussian:
-    """What the emission emits at every step under paths of switches, given observations known in part.
+    """Return the moments of the emission at every step under paths of switches, given partly known observations.
 
     As in `particles.marginals` the paths are sampled, and the states integrated out. Noises of several targets are
     taken to be independent. For arguments see `sample_given`.
 
     Returns:
-        Moments, batch shape (time, sample, series). Where a value is known they do not know it.
+        Moments, batch shape (time, sample, series). They are not replaced by known values.
     """
     drawn, given = _drawn_given(system, particles, values, observed, num_samples, generator, first, num_particles)
     return emitted_along(system, [path.switch for path in drawn[1:]], kalman.smooth(*given).states, first)
@@ -169,7 +169,7 @@ def emitted_along(
     states: Gaussian,
     first: int = 0,
 ) -> Gaussian:
-    """What the emission emits at every step, given switches and beliefs over the states.
+    """Return the moments of the emission at every step, given switches and beliefs over the states.
 
     Args:
         system: Its steps `first`, `first + 1`, ... are taken.
@@ -180,11 +180,11 @@ def emitted_along(
     Returns:
         Moments, batch shape (time, *batch).
     """
-    found = []
+    emitted = []
     for step, switch in enumerate(switches):
         belief = map_tensors(lambda x, at=step: x[at], states)
-        found.append(system.regime(switch, first + step).emission.marginal(belief))
-    return Gaussian(torch.stack([one.mean for one in found]), torch.stack([one.cov for one in found]))
+        emitted.append(system.regime(switch, first + step).emission.marginal(belief))
+    return Gaussian(torch.stack([one.mean for one in emitted]), torch.stack([one.cov for one in emitted]))
 
 
 def _drawn_given(
@@ -197,7 +197,7 @@ def _drawn_given(
     first: int,
     num_particles: int,
 ) -> tuple[list[ParticleState], tuple[LinearSystem, Gaussian, Tensor, Tensor]]:
-    """Paths of switches given what is known, and the linear system of each; see `sample_given`."""
+    """Draw paths of switches given the known values, and return the linear system of each; see `sample_given`."""
     weights = particles.log_weight.detach()
     if len(weights) < num_particles:
         uniform = torch.rand(weights.shape[1], generator=generator, dtype=weights.dtype, device=weights.device)
@@ -243,7 +243,7 @@ def _given_paths(
     observed: Tensor | None,
     first: int,
 ) -> tuple[LinearSystem, Gaussian, Tensor, Tensor]:
-    """The linear system of every drawn path, in which the next switch is an observation of a state too; with its data.
+    """The linear system of every drawn path, with its data; the next switch is one more observation of a state.
 
     Returns:
         System, prior, values, and which of them are observed.

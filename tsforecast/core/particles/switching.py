@@ -26,8 +26,8 @@ class GaussianSwitching(AbstractSwitchingSystem):
         x_t ~ N(A(s_t) x_{t-1} + b, R(s_t)),    y_t ~ N(C(s_t) x_t + d, Q(s_t)),
 
     or z_t in the place of y_t and y_t ~ p(y_t | z_t): SGLS (without F), RSGLS and ARSGLS (Kurle et al. 2020). The
-    sampled switch is an observation of the state before it, on which the state's belief is conditioned; the paper
-    leaves that out, which makes its estimate of the likelihood biased.
+    sampled switch is an observation of the state before it, and the belief is conditioned on it. The paper leaves this
+    out, so its estimate of the likelihood is biased.
 
     Attributes:
         initial: Of the first switch, (time or 1, series, switch): that of the step at which a series begins is read.
@@ -106,7 +106,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
     def foresee(
         self, particles: ParticleState, time: int, generator: torch.Generator | None = None
     ) -> tuple[ParticleState, Gaussian]:
-        """Return what the base class does, with one look at the step: no switch depends on an auxiliary."""
+        """Return the result of the base class after one look at the step: no switch depends on an auxiliary."""
         switch, _, state = self._draw_switch(particles, time, None, None, generator)
         regime = self.parameters(switch, time)
         state, emitted = step_unseen(regime.transition, regime.emission, state)
@@ -271,7 +271,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
     def condition(
         self, belief: Gaussian, switch: Tensor, time: int, value: Tensor | None, observed: Tensor | None
     ) -> tuple[Gaussian, Tensor]:
-        """Return the belief after a step under a switch, and the log-density of what it observes.
+        """Return the belief after a step under a switch, and the log-density of its observation.
 
         Args:
             belief: Over the state before the step.

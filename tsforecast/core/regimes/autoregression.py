@@ -1,4 +1,4 @@
-"""Autoregressions whose intercepts, means, coefficients and noises the regime chooses."""
+"""Autoregressions with intercepts, means, coefficients and noises that depend on the regime."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ class SwitchingAutoregression:
 
     @property
     def memory(self) -> int:
-        """Return how many of the newest regimes a belief must hold, so that a step has all that it depends on."""
+        """Return the number of newest regimes that a belief must hold, so that a step has all it depends on."""
         return max(self.lags, 1) if self.of_mean else 1
 
     def log_density(self, values: Float[Tensor, "steps series"]) -> Float[Tensor, "time series history"]:
@@ -96,7 +96,7 @@ class SwitchingAutoregression:
     def regime(self, switch: Float[Tensor, "*batch regime"], time: int, nugget: float = 0.0) -> Regime:
         """Return the linear-Gaussian step that regimes choose, with the last L values as its state.
 
-        The state is (y_t, ..., y_{t-L+1}), or in the second form what is left of them without their means.
+        The state is (y_t, ..., y_{t-L+1}), or in the second form these values less their means.
 
         Args:
             switch: One-hot regimes; the batch ends with the series.
@@ -124,7 +124,7 @@ def regimes_of(regimes: int, length: int, device: torch.device | None = None) ->
 
 
 def known_lags(observed: Bool[Tensor, "time series"], lags: int) -> Bool[Tensor, "time series"]:
-    """Return at which steps all of the `lags` values before are observed; none is before the first step."""
+    """Return a mask of steps with all `lags` values before them observed; no value is before the first step."""
     before = torch.cat([torch.zeros_like(observed[:1]).expand(lags, -1), observed])
     return before[:-1].unfold(0, lags, 1).all(-1) if lags else torch.ones_like(observed)
 
@@ -193,7 +193,7 @@ class CompanionTransition(AbstractLinearGaussian):
 @register_record
 @dataclasses.dataclass(frozen=True)
 class FirstEntry(AbstractLinearGaussian):
-    """y_t given x_t: the first entry and an offset, without noise, so that what was observed has no variance left.
+    """p(y_t | x_t): the first entry and an offset, without noise, so that observed values have no variance left.
 
     Attributes:
         offset: What is added.
@@ -227,8 +227,8 @@ class FirstEntry(AbstractLinearGaussian):
         self, prior: Gaussian
     ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
         """Return the mean of the observation, its covariance with the state, and its variance."""
-        found = self.marginal(prior)
-        return found.mean, prior.cov[..., :1, :], found.cov
+        observation = self.marginal(prior)
+        return observation.mean, prior.cov[..., :1, :], observation.cov
 
     def sample(
         self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None

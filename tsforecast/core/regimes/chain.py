@@ -1,4 +1,4 @@
-"""Exact inference in a finite chain of regimes whose observations may depend on several regimes back.
+"""Exact inference in a finite chain of regimes; observations may depend on several regimes back.
 
 Everything is in logarithms, batched over series, and differentiable. A *history* is the tuple (s_t, ..., s_{t-n}) of
 the newest n + 1 of K regimes, a *memory* is (s_t, ..., s_{t-n+1}), with n at least 1. Both are numbered as digits to
@@ -21,7 +21,7 @@ from tsforecast.core.torch_internals import is_transformed
 @register_record
 @dataclasses.dataclass(frozen=True)
 class RegimeFiltered:
-    """What is known of regimes at every step, given what was observed until then.
+    """Beliefs about the regimes at every step, given the observations until then.
 
     Attributes:
         histories: log p(s_t, ..., s_{t-n} | y_1, ..., y_t).
@@ -42,7 +42,7 @@ class RegimeFiltered:
 @register_record
 @dataclasses.dataclass(frozen=True)
 class RegimeSmoothed:
-    """What is known of regimes at every step, given all that was observed.
+    """Beliefs about the regimes at every step, given all observations.
 
     Attributes:
         histories: p(s_t, ..., s_{t-n} | y_1, ..., y_T).
@@ -81,10 +81,10 @@ def stationary(log_transition: Float[Tensor, "*batch regime regime"]) -> Float[T
     # Its rows sum to zero: one of them gives way to the condition that probabilities sum to one.
     system = torch.cat([balance[..., :-1, :], torch.ones_like(balance[..., :1, :])], -2)
     solved, info = torch.linalg.solve_ex(system, eye[:, -1:].expand(*system.shape[:-1], 1))
-    found = solved.squeeze(-1)
-    if not is_transformed(found) and (bool(info.any()) or not bool(found.isfinite().all())):
+    probabilities = solved.squeeze(-1)
+    if not is_transformed(probabilities) and (bool(info.any()) or not bool(probabilities.isfinite().all())):
         raise ValueError("expected a chain with one stationary distribution, got one whose regimes do not all meet")
-    return found.clamp_min(torch.finfo(found.dtype).tiny).log()
+    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
 
 
 def begin(
@@ -111,7 +111,7 @@ def filter(
     belief: Float[Tensor, "series memory"],
     active: Bool[Tensor, "time series"] | None = None,
 ) -> RegimeFiltered:
-    """Return what is known of regimes at every step: the filter of Hamilton (1989), exact.
+    """Return the beliefs about the regimes at every step: the filter of Hamilton (1989), exact.
 
     Args:
         log_transition: log p(s_t = j | s_{t-1} = i) in row i and column j, of each step or of all.
@@ -144,7 +144,7 @@ def smooth(
     belief: Float[Tensor, "series memory"],
     active: Bool[Tensor, "time series"] | None = None,
 ) -> RegimeSmoothed:
-    """Return what is known of regimes given all observations: forward and backward, exact.
+    """Return the beliefs about the regimes given all observations: forward and backward, exact.
 
     Backwards, b(memory at t) = log p(y_{t+1}, ..., y_T | s_t, ..., s_{t-n+1}, y_1, ..., y_t). With densities of one
     history each it is the smoother of Kim (1994), who gives it for pairs.
@@ -226,11 +226,11 @@ def ahead(
         belief: After the last observation.
     """
     regimes = log_transition.shape[-1]
-    now, found = of_newest(belief.exp(), regimes).unsqueeze(-2), []
+    now, probabilities = of_newest(belief.exp(), regimes).unsqueeze(-2), []
     for transition in log_transition.exp().unbind():
         now = now @ transition
-        found.append(now.squeeze(-2))
-    return torch.stack(found)
+        probabilities.append(now.squeeze(-2))
+    return torch.stack(probabilities)
 
 
 def _predicted(transition: Tensor, belief: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Times at which regimes change, and how sure they are."""
+"""Times of changes of regime, and the certainty of these times."""
 
 import dataclasses
 
@@ -40,8 +40,8 @@ def find_changes(
 
         p(s_{a-1} = ... = s_{t-1} = i, s_t = ... = s_b = j | y_1, ..., y_T), normalised,
 
-    with steps a and b in the middles of the segments of the path before and behind: that of this change, if there is no
-    other between them. Regimes given all observations are taken as a Markov chain.
+    with steps a and b in the middles of the segments of the path before and after it. It is the distribution of this
+    change if there is no other between a and b. Regimes given all observations are taken as a Markov chain.
 
     Args:
         path: The most likely path.
@@ -54,7 +54,7 @@ def find_changes(
     if not 0 < level < 1:
         raise ValueError(f"expected the level of an interval between 0 and 1, got {level}")
     times = (torch.nonzero(path[1:] != path[:-1]).squeeze(-1) + 1).tolist()
-    ends, found = [0, *times, len(path)], []
+    ends, changes = [0, *times, len(path)], []
     for number, time in enumerate(times):
         first = (ends[number] + time) // 2 + 1 if number else 1
         last = (time + ends[number + 2]) // 2 if number + 1 < len(times) else len(path) - 1
@@ -62,8 +62,8 @@ def find_changes(
         before, after = int(path[time - 1]), int(path[time])
         mass = pairs[first : last + 1, before, after].double()
         low, high = _shortest(_time_of_one(pairs[first : last + 1].double(), before, after), level)
-        found.append(Change(time, before, after, first + low, first + high, float(mass.sum())))
-    return found
+        changes.append(Change(time, before, after, first + low, first + high, float(mass.sum())))
+    return changes
 
 
 def _time_of_one(pairs: Float[Tensor, "time before regime"], before: int, after: int) -> Float[Tensor, " time"]:

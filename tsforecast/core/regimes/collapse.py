@@ -18,7 +18,7 @@ from tsforecast.core.particles.switching import CategoricalSwitching
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Collapsed:
-    """What the filter found; see `core.regimes.chain` for memories and histories.
+    """Results of the collapsed filter; see `core.regimes.chain` for memories and histories.
 
     Attributes:
         particles: After the last step, one for each memory in the order of their numbers.

@@ -34,8 +34,8 @@ class SwitchingRegression:
     ) -> Float[Tensor, "time series history"]:
         """Return log p(y_t | s_t) of every pair of regimes, the newer first."""
         residual = values.unsqueeze(-1) - design @ self.coefficient.mT
-        found = -0.5 * (residual.square() / self.variance + self.variance.log() + LOG_2PI)
-        return found.repeat_interleave(len(self.variance), -1)
+        log_density = -0.5 * (residual.square() / self.variance + self.variance.log() + LOG_2PI)
+        return log_density.repeat_interleave(len(self.variance), -1)
 
 
 def em_step(

@@ -116,16 +116,16 @@ def condition_on_blocks(
     else:
         mean = mean.squeeze(-1)
         cov = cov.reshape(*batch, *cov.shape[1:])
-    found = []
+    by_step = []
     for part in terms.split(columns, -1):  # block, group, obs, column
         part = part.movedim(-1, 1).flatten(1, 2).expand(-1, size, -1)
         part = part.reshape(count, size, length, num_targets).sum(-1)
-        found.append(part.transpose(1, 2).reshape(num_steps, *batch))
-    return Gaussian(mean.reshape(*batch, -1), cov), tuple(found)
+        by_step.append(part.transpose(1, 2).reshape(num_steps, *batch))
+    return Gaussian(mean.reshape(*batch, -1), cov), tuple(by_step)
 
 
 def _may_be_learnt(*parameters: Tensor | None) -> bool:
-    """Whether a gradient of one is wanted, as far as can be seen: `vmap` hides what `grad` outside of it needs."""
+    """Whether a gradient of a parameter may be wanted: under `vmap` the needs of an outer `grad` are hidden."""
     return any(x.requires_grad or is_transformed(x) for x in parameters if x is not None)
 
 
@@ -149,7 +149,7 @@ def flatten_batch(x: Tensor, batch: torch.Size, event_ndim: int, lead: int) -> T
 
 
 def check_terms(info: Tensor, terms: Tensor, length: int, num_targets: int, first_step: int) -> None:
-    """Names step and series of the first failure; `info` (block, group) is the row at which a factorisation broke."""
+    """Raises at the first failure, with step and series; `info` (block, group) is the row of a broken factorisation."""
     if is_transformed(info):
         return
     failed = (info != 0).unsqueeze(-1) | ~terms.isfinite().all(2)  # not every backend reports a NaN

@@ -19,9 +19,8 @@ from tsforecast.core.series.chain_steps import filter_chain
 class Chain(torch.autograd.Function):
     """Filters through a chain of blocks. Works under `torch.func.vmap` and `grad`; once differentiable.
 
-    Arguments of `apply` are those of `filter_chain`: whether to keep a tape; whether to keep also the moments that the
-    observations saw, which cotangents of matrix and transition need; then the data. Of what it returns the first four
-    are for the caller.
+    `apply` takes the arguments of `filter_chain`: whether to keep a tape; whether to keep also the moments before the
+    observations, for cotangents of matrix and transition; then the data. The first four results are for the caller.
     """
 
     @staticmethod
@@ -50,7 +49,7 @@ class Chain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
-        """Cotangents of the arguments, summed over the dimensions in which these are shared."""
+        """Cotangents of the arguments, summed over their shared dimensions."""
         _, mean, cov, *parameters = ctx.saved_tensors[:9]
         shapes = (ctx.shape, mean.shape, cov.shape)
         given = [mean.new_zeros(s) if bar is None else bar for bar, s in zip(bars, shapes, strict=False)]

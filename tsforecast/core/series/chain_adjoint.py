@@ -69,7 +69,7 @@ def chain_cotangents(
 
 
 def _zeros_of_wanted(likes: dict[str, Tensor | None], needs: tuple[bool, ...], group: int) -> dict[str, Tensor]:
-    """Zeros to which cotangents are added, one for every group."""
+    """Return zeros for the sums of cotangents, one for every group."""
     return {
         name: like.new_zeros(like.shape[0], group, *like.shape[2:])
         for (name, like), need in zip(likes.items(), needs, strict=True)
@@ -95,7 +95,7 @@ def _add_offsets(into: dict[str, Tensor], bar: Tensor, rhs_bar: Tensor, noise_ba
 
 
 def _updated(z: Tensor, moved: Tensor) -> Tensor:
-    """The moments after a block, of which the tape has Z and the moments that its observations saw."""
+    """The moments after a block, from Z on the tape and the moments before its observations."""
     return torch.baddbmm(moved, z[..., : moved.shape[-2]].mT, z, alpha=-1)
 
 
@@ -127,7 +127,7 @@ def _adjoint_update(
 
 
 def _add_outer(target: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
-    """Adds scale a b' in place; with a single column elementwise, which is far faster than a product."""
+    """Add scale a b' in place; a single column goes elementwise, far faster than by a product."""
     if a.shape[-1] == 1:
         target.addcmul_(a, b.mT, value=scale)
     else:

@@ -1,4 +1,4 @@
-"""Auxiliary variables z_t: what the system emits, and the networks between them and what is observed."""
+"""Auxiliary variables z_t, emitted by the system, and the networks between them and the observations."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ _PAIRS = 2
 
 @dataclasses.dataclass(frozen=True)
 class Auxiliary:
-    """What is emitted: an auxiliary that a network decodes, or the targets themselves.
+    """The emission of a model: an auxiliary that a network decodes, or the targets themselves.
 
     Attributes:
         num_targets: Components of the target.
@@ -46,12 +46,12 @@ class Auxiliary:
 
     @property
     def emitted_dim(self) -> int:
-        """Return the size of what is emitted."""
+        """Return the size of the emission."""
         return self.size or self.num_targets
 
     @property
     def encoder_input_dim(self) -> int:
-        """Return the size of what networks see of an observation."""
+        """Return the size of an observation as networks see it."""
         if self.image is not None:
             return self.image.num_features
         return self.num_targets * (1 if self.num_targets == 1 else 2)
@@ -59,7 +59,7 @@ class Auxiliary:
     def encoder_inputs(
         self, encoder: ImageEncoder | None, time_slice: TimeSlice, values: Float[Tensor, "time series target"]
     ) -> Float[Tensor, "time series shown"]:
-        """Return what networks see of observations: scaled values, or convolved features of frames.
+        """Return observations as networks see them: scaled values, or convolved features of frames.
 
         Of several targets they also see which are observed.
 
@@ -89,7 +89,7 @@ class Auxiliary:
         """Return q(z_t) from a network's output of mean and log inverse scale; for frames its variance is below 0.03.
 
         Where the decoder's network is skipped the encoder's is, too: the mean then begins with the targets. The network
-        adds to them in units of the decoder's noise, so that what is linear is filtered as such.
+        adds to them in units of the decoder's noise, so that the linear part is filtered as such.
 
         Args:
             decoder: Decoder of the model.
@@ -110,12 +110,12 @@ class Auxiliary:
 
 
 def has_moments(decoder: AbstractDecoder | None) -> bool:
-    """Return whether targets are Gaussian given what is emitted; pixels of frames are drawn all the same."""
+    """Return whether targets are Gaussian given the emission; pixels of frames are drawn all the same."""
     return decoder is None or (isinstance(decoder, GaussianDecoder) and not decoder.is_of_frames)
 
 
 def decoded(decoder: AbstractDecoder | None, emitted: Gaussian, generator: torch.Generator | None = None) -> Gaussian:
-    """Return the moments of the targets under pairs of opposite draws of each auxiliary, or of what is not decoded.
+    """Return the moments of the targets under pairs of opposite draws of each auxiliary; without a decoder, `emitted`.
 
     Args:
         decoder: Decoder of the model, Gaussian; None where targets are emitted.

@@ -22,11 +22,11 @@ from tsforecast.models.transformations import transformation_of
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """What each value of a series says of each model, 0 where it is missing.
+    """The evidence of each value of a series about each model, 0 where it is missing.
 
     Attributes:
         density: Its log-density, under variances that the series has had before.
-        evidence: What it says of the weight of the model, see `AbstractBankDynamics.telling`.
+        evidence: Its evidence for the weight of the model, see `AbstractBankDynamics.evidence`.
     """
 
     density: Float[Tensor, "time series structure transformation"]
@@ -80,7 +80,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the exact beliefs of all models after the batch's past, and the log-likelihood of each of its steps.
 
-        The log-likelihood of a step is that of the mixture, whose weights are those after the steps before.
+        The log-likelihood of a step is that of the mixture, with the weights after the step before.
         """
         location, scale = self.scale_of(batch, belief)
         past, series = near(self.slice_of(batch, "past"), location, scale), self.series_of(batch, belief)
@@ -88,16 +88,16 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         state, terms = self._after(past, series, before)
         seen = past.observed.squeeze(-1)
         start = torch.zeros_like(state.evidence) if before is None else before.evidence
-        told = terms.evidence
-        known = discounted(told.flatten(2), seen, start.flatten(1), self.dynamics.forgetting)[:-1].view_as(told)
-        steps = torch.logsumexp((self.dynamics.log_weight(known) + terms.density).flatten(2), 2)
+        sums = discounted(terms.evidence.flatten(2), seen, start.flatten(1), self.dynamics.forgetting)
+        before_step = sums[:-1].view_as(terms.evidence)
+        steps = torch.logsumexp((self.dynamics.log_weight(before_step) + terms.density).flatten(2), 2)
         log_likelihood = torch.where(seen, steps + (scale / state.size).squeeze(1).log(), 0.0)
         return Belief(state, location, scale, Series.of(batch)), log_likelihood
 
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Return joint samples of the horizon: every path is of one model and one width, which are drawn by weight.
+        """Return joint samples of the horizon: every path has one model and one width, both drawn by weight.
 
         Every step alone is distributed as `marginals` says. Steps are correlated as with a width of 1.
         """
@@ -126,22 +126,22 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
                 .transpose(0, 1)
                 for own in zip(*parts, strict=True)
             )
-            found = self._marginals(state, mean, deviation)
+            mixture = self._marginals(state, mean, deviation)
         else:
-            found = self._mixture(belief.bank, belief.series, self.slice_of(future, "future"))
-        found, size = map_tensors(torch.Tensor.double, found), belief.bank.size.double()
+            mixture = self._mixture(belief.bank, belief.series, self.slice_of(future, "future"))
+        mixture, size = map_tensors(torch.Tensor.double, mixture), belief.bank.size.double()
         sized = torch.nan_to_num(known / size.unsqueeze(1))
-        given = torch.stack([transformation_of(name).apply(sized) for name in found.transformations], 1)
-        mean = torch.where(observed.unsqueeze(1), given, found.mean)
-        deviation = torch.where(observed.unsqueeze(1), 0.0, found.deviation)
+        given = torch.stack([transformation_of(name).apply(sized) for name in mixture.transformations], 1)
+        mean = torch.where(observed.unsqueeze(1), given, mixture.mean)
+        deviation = torch.where(observed.unsqueeze(1), 0.0, mixture.deviation)
         clip, names = self.units.clip, tuple(name for name in self.members.names for _ in range(NODES))
         size = size.unsqueeze(1).expand(-1, len(names), -1)
-        return dataclasses.replace(found, mean=mean, deviation=deviation, size=size, clip=clip, names=names)
+        return dataclasses.replace(mixture, mean=mean, deviation=deviation, size=size, clip=clip, names=names)
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """Return joint samples of what is missing, by the simulation smoother of models that are drawn by weight."""
+        """Return joint samples of missing values, by the simulation smoother of models drawn by weight."""
         past, series = near(self.slice_of(batch, "past"), *self.scale_of(batch)), Series.of(batch)
         state = self._after(past, series, None)[0]
         chosen = _draw(self._weighted(state)[0], num_samples, generator)
@@ -171,37 +171,37 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         raise ValueError("the models of a bank have different components: train an issm with those that are asked for")
 
     def _after(self, past: TimeSlice, series: Series, before: BankState | None) -> tuple[BankState, Terms]:
-        """Return the state after a slice, and what its values say of the models, in units of the series' sizes."""
+        """Return the state after a slice, and the evidence of its values, in units of the series' sizes."""
         before = self.members.beginning(past, series) if before is None else before
         states, scales, squares = self.members.errors(past, series, before)
         seen = past.observed.squeeze(-1)
-        counts, sums = self._settled(seen, squares, before)
+        counts, sums = self._running_sums(seen, squares, before)
         density = self.dynamics.volatility(counts[:-1], sums[:-1]).log_density(scales, squares)
-        told = self.dynamics.telling(density, scales - 0.5 * squares)
-        density, told = (torch.where(seen[..., None, None], x, 0.0) for x in (density, told))
+        by_step = self.dynamics.evidence(density, scales - 0.5 * squares)
+        density, by_step = (torch.where(seen[..., None, None], x, 0.0) for x in (density, by_step))
         count = seen.sum(0)
-        age = (count - seen.cumsum(0)).to(told.dtype)
-        kept = self.dynamics.forgetting(count.to(told.dtype))[:, None, None] * before.evidence
-        evidence = kept + (self.dynamics.forgetting(age)[..., None, None] * told).sum(0)
+        age = (count - seen.cumsum(0)).to(by_step.dtype)
+        kept = self.dynamics.forgetting(count.to(by_step.dtype))[:, None, None] * before.evidence
+        evidence = kept + (self.dynamics.forgetting(age)[..., None, None] * by_step).sum(0)
         known = {"evidence": evidence, "seen": counts[-1], "squares": sums[-1]}
-        return dataclasses.replace(before, states=states, **known), Terms(density, told)
+        return dataclasses.replace(before, states=states, **known), Terms(density, by_step)
 
-    def _settled(
+    def _running_sums(
         self, seen: Bool[Tensor, "time series"], squares: Tensor, before: BankState
     ) -> tuple[Float[Tensor, "times series"], Float[Tensor, "times series structure transformation"]]:
         """Return numbers of values and sums of squares before each step, and after the last."""
-        told = torch.cat([seen.to(squares.dtype).unsqueeze(-1), squares.flatten(2)], -1)
+        terms = torch.cat([seen.to(squares.dtype).unsqueeze(-1), squares.flatten(2)], -1)
         start = torch.cat([before.seen.unsqueeze(-1), before.squares.flatten(1)], -1)
-        found = discounted(told, seen, start, self.dynamics.settling)
-        return found[..., 0], found[..., 1:].unflatten(2, squares.shape[2:])
+        sums = discounted(terms, seen, start, self.dynamics.volatility_discount)
+        return sums[..., 0], sums[..., 1:].unflatten(2, squares.shape[2:])
 
     def _mixture(self, state: BankState, series: Series, future: TimeSlice) -> Marginals:
         """Return the marginal forecasts of all models, of series of size 1 that are not clipped."""
         means, deviations = [], []
         for before, system in self.members.systems(state, series, future):
             marginals = system.marginals(before, len(future.values))
-            for found, x in ((means, marginals.mean), (deviations, marginals.variance.clamp_min(1e-12).sqrt())):
-                found.append(x.squeeze(-1).unflatten(1, (self.members.num_transformations, -1)).permute(2, 1, 0))
+            for moments, x in ((means, marginals.mean), (deviations, marginals.variance.clamp_min(1e-12).sqrt())):
+                moments.append(x.squeeze(-1).unflatten(1, (self.members.num_transformations, -1)).permute(2, 1, 0))
         location, scale = state.location[:, None, :, None], state.scale[:, None, :, None]
         mean, deviation = torch.stack(means, 1) * scale + location, torch.stack(deviations, 1) * scale
         return self._marginals(state, mean.flatten(1, 2), deviation.flatten(1, 2))
@@ -230,16 +230,16 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         return weight.repeat_interleave(NODES, 1), widths
 
     def _ahead(self, widths: Tensor, horizon: int) -> Tensor:
-        """Return widths, which have a last dimension for the steps ahead, as their variances settle."""
+        """Return widths with a last dimension for the steps ahead, as their variances settle."""
         steps = torch.arange(1, horizon + 1, device=widths.device, dtype=widths.dtype)
-        return (1 + (widths.square().unsqueeze(-1) - 1) * self.dynamics.lasting(steps)).sqrt()
+        return (1 + (widths.square().unsqueeze(-1) - 1) * self.dynamics.volatility_persistence(steps)).sqrt()
 
     def _widths_within(self, past: TimeSlice, series: Series) -> Float[Tensor, "series component time"]:
-        """Return the widths of all models at every step of a slice, by what is before it and what comes later."""
+        """Return the widths of all models at every step of a slice, given the values before and after it."""
         begin = self.members.beginning(past, series)
         seen, (_, _, squares) = past.observed.squeeze(-1), self.members.errors(past, series, begin)
-        until = (x[1:] for x in self._settled(seen, squares, begin))
-        after = (x[:-1].flip(0) for x in self._settled(seen.flip(0), squares.flip(0), begin))
+        until = (x[1:] for x in self._running_sums(seen, squares, begin))
+        after = (x[:-1].flip(0) for x in self._running_sums(seen.flip(0), squares.flip(0), begin))
         counts, sums = (x + y for x, y in zip(until, after, strict=True))
         return self.dynamics.volatility(counts, sums).widths().flatten(2).movedim(0, -1)
 
@@ -248,7 +248,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         return values.unflatten(1, (self.members.num_transformations, -1)).permute(2, 0, 1, 3)
 
     def _joints(self, belief: Belief, future: Batch) -> tuple[BankState, list[Gaussian]]:
-        """Return the joint Gaussians of the horizon of each structure given what is known of it, and what that tells.
+        """Return the state given the known values of the horizon, and each structure's joint Gaussian given these.
 
         The Gaussians are in scaled units; their batch has the transformations one after the other.
         """
@@ -289,7 +289,7 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         return paths
 
     def _in_units(self, paths: Float[Tensor, "series sample time"], known: Tensor) -> Tensor:
-        """Return paths clipped where that was chosen, with what is known (not NaN) in their place."""
+        """Return paths, clipped if this was chosen, with known values (not NaN) in their place."""
         samples = self.units.restore(paths).unsqueeze(-1)
         known = known.unsqueeze(1)
         return torch.where(torch.isnan(known), samples, known)

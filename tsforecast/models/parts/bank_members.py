@@ -42,12 +42,12 @@ class AbstractBankDynamics(AbstractDynamics):
         """Return the logarithms of the posterior probabilities."""
 
     @abc.abstractmethod
-    def telling(self, own: Tensor, common: Tensor) -> Tensor:
-        """Return the evidence of observations, of their log-densities under two variances.
+    def evidence(self, own: Tensor, common: Tensor) -> Tensor:
+        """Return the evidence of observations, from their log-densities under two variances.
 
         Args:
-            own: Under those that each model has found in the series.
-            common: Under those of all series.
+            own: Log-densities under the variances that each model has found in the series.
+            common: Log-densities under the variances of all series.
         """
 
     @abc.abstractmethod
@@ -58,20 +58,20 @@ class AbstractBankDynamics(AbstractDynamics):
     def volatility(
         self, seen: Float[Tensor, "*batch"], squares: Float[Tensor, "*batch structure transformation"]
     ) -> InverseGamma:
-        """Return the belief over how many times larger the variances of a series are than those of all."""
+        """Return the belief over the ratio of the variances of a series to those of all series."""
 
     @abc.abstractmethod
-    def settling(self, age: Tensor) -> Tensor:
+    def volatility_discount(self, age: Tensor) -> Tensor:
         """Return the weight in `volatility` of an observation that so many others have followed."""
 
     @abc.abstractmethod
-    def lasting(self, ahead: Tensor) -> Tensor:
-        """Return how much of a deviation of `volatility` from its prior lasts on average over so many steps."""
+    def volatility_persistence(self, ahead: Tensor) -> Tensor:
+        """Return the share of a deviation of `volatility` from its prior that remains on average over some steps."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Members:
-    """All models of a bank. Those of a structure are one system, whose batch has the transformations one by one.
+    """All models of a bank. Those of a structure are one system; its batch has the transformations one by one.
 
     Every series is divided by its mean absolute value first, so that transformations mean the same for all.
 
@@ -96,7 +96,7 @@ class Members:
         return len(self.dynamics.transformations)
 
     def beginning(self, past: TimeSlice, series: Series) -> BankState:
-        """Return the state before the first step of series that begin with a slice, which gives their scaling."""
+        """Return the state before the first step of series that begin with a slice; the slice gives their scaling."""
         values, seen = past.values, recent(past.observed, self.data.scaling_length)
         size = masked_mean(values.abs(), seen).to(next(self.dynamics.parameters()))
         low, high = (torch.where(seen, values, end).squeeze(-1) for end in (torch.inf, -torch.inf))
@@ -133,14 +133,14 @@ class Members:
         sized = time_slice.values / before.size
         slope = torch.cat([transformation_of(name).log_slope(sized) for name in self.dynamics.transformations], 1)
         slope = torch.where(wide.observed, slope - scale.log(), 0.0).squeeze(-1).to(scale)
-        found: list[tuple[Tensor, Tensor]] = []
+        terms: list[tuple[Tensor, Tensor]] = []
         states = []
         for model, belief in zip(self.models(wide, series), before.states, strict=True):
             state, scales, squares = model.system.innovations(_flat(belief), values, observed)
             states.append(_by_series(state, count))
             apart = lambda x: x.unflatten(1, (count, -1)).transpose(1, 2)  # noqa: E731
-            found.append((apart(scales + slope), apart(squares)))
-        scales, squares = (torch.stack(parts, 2) for parts in zip(*found, strict=True))
+            terms.append((apart(scales + slope), apart(squares)))
+        scales, squares = (torch.stack(parts, 2) for parts in zip(*terms, strict=True))
         return tuple(states), scales, squares
 
     def systems(
@@ -171,13 +171,13 @@ class Members:
         codes = torch.arange(count, device=series.index.device).repeat_interleave(len(series.index))
         categories = torch.cat([series.static_cat.repeat(count, 1), codes.unsqueeze(1)], 1)
         every = Series(series.index.repeat(count), categories, series.static_real.repeat(count, 1))
-        found = []
+        models = []
         for member in self.dynamics.structures:
             names = [self.dynamics.season_names.index(name) for name in member.season_names]
             columns = constant(names, wide.season_index)
             own = dataclasses.replace(wide, season_index=wide.season_index.index_select(-1, columns))
-            found.append(member.linear(own, every))
-        return found
+            models.append(member.linear(own, every))
+        return models
 
 
 def stacked(values: Float[Tensor, "series transformation"]) -> Float[Tensor, "stacked 1"]:
@@ -191,10 +191,10 @@ def _flat(state: Gaussian) -> Gaussian:
 
 
 def _without_slopes(state: Gaussian, still: Bool[Tensor, " series"], structure: Structure | None) -> Gaussian:
-    """Return states (series, transformation) in which slopes of series that stand still are nearly 0.
+    """Return states (series, transformation) with slopes of nearly 0 for series that stand still.
 
-    The prior of a slope is as wide as that of its level, since series of any length soon tell. A few equal values do
-    not, and behind a logarithm such a prior has astronomic means some steps ahead.
+    The prior of a slope is as wide as that of its level, since a series soon narrows it. A few equal values do not.
+    Under a logarithm such a prior then gives astronomic means some steps ahead.
     """
     if structure is None:
         return state

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def at_least(least: int, **options: float | int | None) -> None:
-    """Refuses options below a bound, NaN and infinity; None, which stands for a default, passes.
+    """Refuses options below a bound, NaN and infinity; None, for a default, passes.
 
     Args:
         least: The lower bound.
@@ -20,7 +20,7 @@ def at_least(least: int, **options: float | int | None) -> None:
 
 
 def above_zero(**options: float | int | None) -> None:
-    """Refuses options of zero and below, NaN and infinity; None, which stands for a default, passes.
+    """Refuses options of zero and below, NaN and infinity; None, for a default, passes.
 
     Raises:
         ValueError: At the first that is not as expected.

@@ -1,4 +1,4 @@
-"""Losses as CUDA graphs: a GPU is told once what a training step is, not operation by operation.
+"""Losses as CUDA graphs: a GPU gets a training step once and as a whole, not operation by operation.
 
 The environment variable TSFORECAST_CUDA_GRAPHS set to 1 asks for them, in trainings on one GPU.
 """
@@ -28,8 +28,8 @@ class CapturedLoss:
     """The loss of a module on a GPU, with its gradients one CUDA graph for each shape of batch that comes repeatedly.
 
     A switching model's step is thousands of small operations, and launching one takes longer than to compute it. A
-    graph is launched at once. It repeats what was done when it was captured, so no value may steer the program (see
-    `branchless`): where a covariance is not positive definite the loss is NaN, and the caller finds out why. A loss
+    graph is launched at once. It repeats the operations of its capture, so no value may steer the program (see
+    `branchless`). Where a covariance is not positive definite, the loss is NaN, and the caller finds out why. A loss
     that waits for the GPU, as one that reads a value of a tensor, has no graphs and is computed as it is.
 
     Args:
@@ -44,7 +44,7 @@ class CapturedLoss:
         self._waits = False
 
     def prepare(self, batch: Batch, *phase: Any) -> Callable[[Batch], Float[Tensor, " series"]]:
-        """Return what computes the loss of this batch; random numbers are drawn where a graph is captured for it.
+        """Return the function for the loss of this batch; random numbers are drawn if a graph is captured for it.
 
         Args:
             batch: Only its tensors are read.
@@ -75,7 +75,7 @@ class CapturedLoss:
         step = _Step(self.module, self.loss, sorted(batch))
         inputs = tuple(batch[name].clone() for name in step.names)
         with branchless(), torch.enable_grad():
-            if reason := _what_waits(step, inputs):
+            if reason := _reason_to_wait(step, inputs):
                 log.info("training without CUDA graphs: %s", reason)
                 self._waits = True
                 return
@@ -114,7 +114,7 @@ class _Step(torch.nn.Module):
         return torch.func.functional_call(self, weights, inputs[:count])
 
 
-def _what_waits(step: torch.nn.Module, inputs: tuple[Tensor, ...]) -> str:
+def _reason_to_wait(step: torch.nn.Module, inputs: tuple[Tensor, ...]) -> str:
     """Return why a step with its gradients makes the processor wait for the GPU; nothing if it does not."""
     weights = [weight for weight in step.parameters() if weight.requires_grad]
     step(*inputs)  # makes the constants

@@ -52,12 +52,12 @@ def structures_of(structures: str, freq: str) -> list[str]:
             return [*_BELOW_A_DAY]
         seasons = _PRESETS.get(unit, ("level", "level"))[0].split("+")[1:]
         seasons = [name for name in seasons if name not in _OTHERS]
-        found = ["+".join([kind, *seasons]) for kind in _KINDS]
-        return found + ([*_PLAIN] if seasons else [])
-    found = ["+".join(component_names(description, freq)) for description in structures.split(",")]
-    if len(set(found)) < len(found):
+        descriptions = ["+".join([kind, *seasons]) for kind in _KINDS]
+        return descriptions + ([*_PLAIN] if seasons else [])
+    descriptions = ["+".join(component_names(description, freq)) for description in structures.split(",")]
+    if len(set(descriptions)) < len(descriptions):
         raise ValueError(f"expected every structure once, got {structures!r}")
-    return found
+    return descriptions
 
 
 def component_names(components: str, freq: str) -> list[str]:
@@ -121,7 +121,7 @@ def longest_cycle(names: Iterable[str], freq: str) -> int:
 
 
 def _check_harmonics(name: str, freq: str) -> None:
-    """Refuses harmonics of which there are as many coefficients as steps in the cycle."""
+    """Refuses harmonics with as many coefficients as there are steps in the cycle."""
     smooth, steps = smooth_season(name), steps_in_cycle(name, freq)
     if smooth is None or steps is None or 2 * smooth.harmonics < steps:
         return

@@ -1,4 +1,4 @@
-"""Parameters of components and dense systems in continuous time, and what they make of the gaps of some series."""
+"""Parameters of components and dense systems in continuous time, and their linear systems over gaps."""
 
 import math
 
@@ -87,7 +87,7 @@ class TimedISSMDynamics(AbstractLinearDynamics):
         return time_slice.time_feat[..., 1 : 1 + len(self.cycles)]
 
     def _sizes_of_noise(self, time_slice: TimeSlice) -> Float[Tensor, "time series"]:
-        """Return how large what is not regular is at each time, by the phases of the cycles; 1 in the middle."""
+        """Return the size of the irregular part at each time, by the phases of the cycles; 1 in the middle."""
         assert self.rhythm is not None
         order = torch.arange(1, _RHYTHM + 1, dtype=self.rhythm.dtype, device=self.rhythm.device)
         angle = 2 * math.pi * order * self._phases(time_slice).unsqueeze(-1)
@@ -95,7 +95,7 @@ class TimedISSMDynamics(AbstractLinearDynamics):
         return (waves * self.rhythm).sum((-3, -2, -1)).clamp(-_LOUDEST, _LOUDEST).exp()
 
     def _reading(self, sde: AbstractSDE, size: Float[Tensor, "time series"]) -> Float[Tensor, "time series state"]:
-        """Return with which weights an observation reads the states: those of what fades by the size of the noise."""
+        """Return the weights of the states in an observation: those of fading states times the size of the noise."""
         fades = self.timed.fades.to(sde.readout.device)
         return torch.where(fades, sde.readout * size.unsqueeze(-1), sde.readout)
 
@@ -110,11 +110,11 @@ class TimedISSMDynamics(AbstractLinearDynamics):
         own, _, effects = self.parameters_of_series(series.index, series.static_cat).split(self.sizes, -1)
         sde = self.timed.equations(own)[0]
         reading = sde.readout if self.rhythm is None else self._reading(sde, self._sizes_of_noise(time_slice))
-        found = self.timed.parts_of(states, reading)
+        parts = self.timed.parts_of(states, reading)
         if effects.shape[-1]:
             explained = (time_slice.dynamic_real * effects).sum(-1)
-            found["covariates"] = explained, torch.zeros_like(explained)
-        return found
+            parts["covariates"] = explained, torch.zeros_like(explained)
+        return parts
 
 
 class TimedGLSDynamics(AbstractLinearDynamics):
@@ -158,7 +158,7 @@ class TimedGLSDynamics(AbstractLinearDynamics):
 
         Args:
             turn: What the regime adds to the matrix that turns the state.
-            damping: What it adds to that which damps it.
+            damping: What the regime adds to the matrix that damps it.
             log_factor: Logarithms of the factors by which it multiplies scales of noises, of each state.
         """
         factor = torch.as_tensor(log_factor).exp().unsqueeze(-1) * self.noise_factor.tril()

@@ -23,7 +23,7 @@ _LEAST = 1e-30  # probability of another regime within a cell
 
 
 class TimedRegimeDynamics(AbstractSwitchingDynamics):
-    """Dense systems in continuous time, of which a Markov chain chooses one; see `tsforecast.models.continuous`.
+    """Dense systems in continuous time; a Markov chain chooses one of them. See `tsforecast.models.continuous`.
 
     Each regime changes drift and noises of a system that all share. The chain is read on a grid of cells of time, as in
     `TimedSwitchingDynamics`.
@@ -66,7 +66,7 @@ class TimedRegimeDynamics(AbstractSwitchingDynamics):
     def mixing_weights(
         self, switches: Float[Tensor, "time sample series switch"]
     ) -> Float[Tensor, "time sample series basis"]:
-        """Return the switches, which are one-hot."""
+        """Return the switches, since they are one-hot."""
         return switches
 
     def regime_scales(self) -> Float[Tensor, " basis"]:

@@ -146,11 +146,11 @@ class TimedStructure:
         Raises:
             ValueError: If a name is not known, or stands twice.
         """
-        found = tuple(parse_timed(name.strip()) for name in components.split("+"))
-        lengths = [one.length or one.name for one in found]
+        parsed = tuple(parse_timed(name.strip()) for name in components.split("+"))
+        lengths = [one.length or one.name for one in parsed]
         if len(set(lengths)) < len(lengths):
             raise ValueError(f"expected every component once, got {components!r}")
-        return cls(found, unit)
+        return cls(parsed, unit)
 
     @property
     def cycles(self) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ class TimedStructure:
 
     @property
     def fades(self) -> Bool[Tensor, " state"]:
-        """Return which states return to zero: those of stationary components."""
+        """Return a mask of the states that return to zero: those of stationary components."""
         return torch.tensor([one.kind in _STATIONARY for one in self.components for _ in range(one.size)])
 
     @property
@@ -219,14 +219,14 @@ class TimedStructure:
 
     def parts_of(self, states: Gaussian, readout: Float[Tensor, "*#series state"]) -> dict[str, tuple[Tensor, Tensor]]:
         """Return mean and deviation of every component by name, (time, series), given beliefs over the states."""
-        found, first = {}, 0
+        parts, first = {}, 0
         for one in self.components:
             where = slice(first, first + one.size)
             row, first = readout[..., where], first + one.size
             mean = (row * states.mean[..., where]).sum(-1)
             variance = ((states.cov[..., where, where] @ row.unsqueeze(-1)).squeeze(-1) * row).sum(-1)
-            found[one.name] = mean, variance.clamp_min(0).sqrt()
-        return found
+            parts[one.name] = mean, variance.clamp_min(0).sqrt()
+        return parts
 
 
 def parse_timed(name: str) -> TimedComponent:
@@ -251,7 +251,7 @@ def parse_timed(name: str) -> TimedComponent:
 
 
 def usual_components(span: int, unit: int, daily: float) -> str:
-    """Return the components that data are likely to have: a level, what fades, and the cycles that they show.
+    """Return the components that data are likely to have: a level, a damped level, and the cycles that they show.
 
     Args:
         span: Median time from the first to the last observation of a series, in nanoseconds.

@@ -1,4 +1,4 @@
-"""Switches in continuous time: Ornstein-Uhlenbeck processes that choose how noisy components are."""
+"""Switches in continuous time: Ornstein-Uhlenbeck processes that choose the noise of components."""
 
 import torch
 from jaxtyping import Float
@@ -23,11 +23,11 @@ _LEAST_SPREAD = 1e-12
 
 
 class TimedSwitchingDynamics(AbstractSwitchingDynamics):
-    """Components in continuous time whose noises a switch sets; see `tsforecast.models.continuous`.
+    """Components in continuous time with noises that a switch sets; see `tsforecast.models.continuous`.
 
     The switch is an Ornstein-Uhlenbeck process of variance one in each dimension, ds = -rate s dt + sqrt(2 rate) dw. It
-    is read on a grid of cells of time. The last time feature of a batch says how much time has passed from cell to
-    cell, in units: zero within one, so that moments of one cell have the same switch, however many are asked for.
+    is read on a grid of cells of time. The last time feature of a batch is the time from cell to cell, in units. It is
+    zero within a cell, so that all moments of a cell share one switch.
 
     Args:
         inside: The components.

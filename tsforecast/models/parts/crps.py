@@ -78,7 +78,7 @@ def crps_of_samples(
     values: Float[Tensor, "time series target"],
     ratio: Float[Tensor, "series 1 sample"],
 ) -> Float[Tensor, "time series target"]:
-    """Return what `crps_of_gaussians` does for other distributions, each by rising points of equal shares.
+    """Return the score of `crps_of_gaussians` for other distributions, each given by rising points of equal shares.
 
     Args:
         points: Of each distribution.
@@ -98,7 +98,7 @@ def crps_of_samples(
 
 
 def _value(points: Tensor, weight: Tensor, values: Tensor, factor: float) -> Tensor:
-    """Return the score; inside `vmap`, which does not go through NumPy, torch differentiates it step by step."""
+    """Return the score; inside `vmap`, torch differentiates it step by step, since `vmap` can not pass NumPy."""
     if is_transformed(points) or is_transformed(weight):
         return _score(points, weight, values.unsqueeze(-1), factor)[0]
     return _Score.apply(points, weight, values, factor)[0]
@@ -116,8 +116,8 @@ class _Score(torch.autograd.Function):
         """Return the score, and its derivatives by points and weights."""
         rows, shape = max(1, _AT_ONCE // points.shape[-1]), points.shape
         parts = [x.reshape(-1, x.shape[-1]).split(rows) for x in (points, weight, values.unsqueeze(-1))]
-        found = [_score(*part, factor=factor) for part in zip(*parts, strict=True)]
-        score, by_points, by_weight = (torch.cat(x) for x in zip(*found, strict=True))
+        chunks = [_score(*part, factor=factor) for part in zip(*parts, strict=True)]
+        score, by_points, by_weight = (torch.cat(x) for x in zip(*chunks, strict=True))
         return score.view(shape[:-1]), by_points.view(shape), by_weight.view(shape)
 
     @staticmethod

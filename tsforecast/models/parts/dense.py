@@ -1,4 +1,4 @@
-"""What models with dense base matrices share: initial values, the prior over the state, the linear model inside."""
+"""Common parts of models with dense base matrices: initial values, prior over the state, linear model inside."""
 
 import dataclasses
 import math
@@ -39,7 +39,7 @@ _LARGEST_FACTOR = 3.0
 
 @dataclasses.dataclass(frozen=True)
 class DenseBases:
-    """Sizes and initial values of dense base matrices, whose mixtures are a state's transition and emission.
+    """Sizes and initial values of dense base matrices; their mixtures are a state's transition and emission.
 
     Attributes:
         data: What the model knows of its data.
@@ -78,12 +78,12 @@ class DenseBases:
 
     @property
     def noise_dim(self) -> int:
-        """Return the number of emitted values whose noise is of the dense part: the first is that of the components."""
+        """Return the number of emitted values with noise of the dense part; components have the first one."""
         return self.emits.emitted_dim - self.has_components
 
     @property
     def season_names(self) -> tuple[str, ...]:
-        """Return the seasons of the frequency, which the networks are told."""
+        """Return the seasons of the frequency, as inputs of the networks."""
         names = component_names("paper", self.data.freq)
         return tuple(name for name in names if isinstance(parse_component(name), Season))
 
@@ -97,15 +97,15 @@ class DenseBases:
         return (2.5, 1.0, 0.0) if self.emits.image is None else (1.26, 1.75, -1.5)
 
     def matrices(self, count: int) -> dict[str, Tensor]:
-        """Return initial base transitions and emissions, which differ a little.
+        """Return initial base transitions and emissions, with small differences.
 
         Transitions begin as a level and damped rotations at the harmonics of the season, and for frames as the
         identity. All bases begin near one random emission, lest the mixing weights turn the emission into noise. Where
         the model begins as a linear one, the first components that are emitted are the targets. They read the level and
         the season. All other readings are small, since random ones would be evidence against the targets. The
-        transitions then differ by small rotations. With random differences they would expand, and keeping them from it
-        would shrink the level and the season away. Beside components, which have level and season, the dense part has a
-        short memory and hardly any say in the first component at first.
+        transitions then differ by small rotations. With random differences they would expand, and a bound on them would
+        shrink the level and the season away. Beside components, which have level and season, the dense part has a short
+        memory and hardly any say in the first component at first.
 
         Args:
             count: Number of bases.
@@ -152,15 +152,15 @@ class DenseBases:
 
 @dataclasses.dataclass(frozen=True)
 class DenseSwitch:
-    """Options of a dense state whose base matrices a switch mixes.
+    """Options of a dense state with base matrices that a switch mixes.
 
     Attributes:
         state_dim: Size of the dense state. The transition starts as a level and damped rotations at the harmonics of
             the season, and beside components with a short memory. With components it may be 0, unless an auxiliary is
             emitted.
         components: Names of components beside the dense state, joined by "+", see `ISSMForecaster`; "none" for no
-            components. The emission is the sum of both. Components are added to the first auxiliary, where there is
-            one, which with `skip` is the mean of the observation. The switch chooses factors of their noises.
+            components. The emission is the sum of both. If there are auxiliaries, components are added to the first;
+            with `skip` it is the mean of the observation. The switch chooses factors of their noises.
         num_bases: Number of base matrices.
         stable: Whether base transitions are kept from expanding, as in `gls`: no path of switches then makes a forecast
             grow without bound.
@@ -195,7 +195,7 @@ class DenseSwitch:
             raise ValueError(f"expected persistence to be at least 0 and below 1, got {self.persistence}")
 
     def bases(self, data: DataSpec, emits: Auxiliary, begins_linear: bool) -> DenseBases:
-        """Return the base matrices of what is known of the data and is emitted."""
+        """Return the base matrices for some data and an emission."""
         return DenseBases(data, emits, self.state_dim, self.num_bases, begins_linear, self.components)
 
 
@@ -211,7 +211,8 @@ def dense_groups(
     Args:
         training: Options with the rates.
         networks: Prefixes of the names of parameters of networks, beside those that all these models have.
-        frames: Whether frames are observed, which teach nothing before there is a picture.
+        frames: Whether frames are observed. Networks then learn at full rate from the start, since nothing is learnt
+            without a picture.
     """
     return ParameterGroups(
         training.learning_rate,

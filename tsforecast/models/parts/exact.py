@@ -73,7 +73,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         return Belief(state, location, scale, Series.of(batch), model.memory), terms
 
     def predictive(self, belief: Belief, future: Batch) -> Gaussian:
-        """Return the joint Gaussian of the horizon in closed form, given what is known of it.
+        """Return the joint Gaussian of the horizon in closed form, given its known values.
 
         Args:
             belief: The belief at the end of the past.
@@ -88,7 +88,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         return Gaussian(joint.mean * scale + location, joint.cov * scale.unsqueeze(-1) * scale.unsqueeze(-2))
 
     def _joint(self, belief: Belief, future: Batch) -> Gaussian:
-        """Return what `predictive` does, in scaled units."""
+        """Return the result of `predictive`, in scaled units."""
         time_slice = self.slice_of(future, "future")
         system = self.dynamics.linear(time_slice, belief.series, belief.memory).system
         joint = system.predictive(belief.gaussian, len(time_slice.time_feat))
@@ -102,7 +102,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Return exact joint samples of the horizon, given what is known of it."""
+        """Return exact joint samples of the horizon, given its known values."""
         samples = self._joint(belief, future).sample((num_samples,), generator)
         samples = samples.unflatten(-1, (-1, self.units.data.num_targets)).permute(2, 0, 1, 3)
         return self.units.in_units(samples, belief.location, belief.scale, future["known_future"])
@@ -110,7 +110,7 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """Return exact joint samples of what is missing, by the simulation smoother."""
+        """Return exact joint samples of missing values, by the simulation smoother."""
         location, scale = self.scale_of(batch)
         time_slice = self.slice_of(batch, "past")
         model = self.dynamics.linear(time_slice, Series.of(batch))
@@ -125,14 +125,14 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         batch: Batch,
         units: tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]] | None = None,
     ) -> tuple[Gaussian, Gaussian]:
-        """Return what is known of every step of the batch's past, given all of it.
+        """Return beliefs about every step of the batch's past, given all of it.
 
         Args:
             batch: Its `past_*` fields are read.
             units: Location and scale; None for those of this past. Steps that are only asked for would change them.
 
         Returns:
-            Beliefs over the states (time, series, state), and over what an observation there is, noise included, (time,
+            Beliefs over the states (time, series, state), and over an observation at each step, noise included, (time,
             series, target). Both are in scaled units.
         """
         time_slice = self.slice_of(batch, "past")
@@ -156,9 +156,9 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
         return structure.parts_of(states, emission, effect, location, scale)
 
     def marginals(self, belief: Belief, future: Batch) -> Marginals:
-        """Return the exact marginal distributions of the horizon, given what is known of it; see `AbstractInference`.
+        """Return the exact marginal distributions of the horizon, given its known values; see `AbstractInference`.
 
-        What is known has no variance. Only where something is known the joint Gaussian of all steps is computed.
+        Known values have no variance. The joint Gaussian of all steps is computed only if there are known values.
         """
         known = future["known_future"].double()
         observed = ~torch.isnan(known)

@@ -1,4 +1,4 @@
-"""How models of frames begin: q(z) at principal components of what the encoder says of the first frames."""
+"""Beginning of models of frames: q(z) at principal components of the encoder's features of the first frames."""
 
 import abc
 from typing import Any
@@ -30,10 +30,10 @@ class AbstractFrameDynamics(AbstractSwitchingDynamics):
 
 @torch.no_grad()
 def begin_at_components(inference: ParticleInference, batch: Batch) -> None:
-    """Makes the means of q(z) principal components, of variance 1, of what the encoder says of frames.
+    """Makes the means of q(z) principal components, of variance 1, of the encoder's features of frames.
 
-    The means of random layers are drowned by the noises, and fold what lies in a plane. It then takes thousands of
-    iterations to find out that frames differ, and a fold stays.
+    Under random layers the noises drown the means, and a plane of frames is folded. Training then needs thousands of
+    iterations to tell frames apart, and a fold stays.
 
     Args:
         inference: Inference in a model of frames.

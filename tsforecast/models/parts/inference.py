@@ -1,4 +1,4 @@
-"""What answers the calls of a forecaster: the dynamics of a model, and inference in them."""
+"""The dynamics of a model, and inference in them; a forecaster passes its calls on to these."""
 
 import abc
 import dataclasses
@@ -55,7 +55,7 @@ class LinearModel:
 
     @property
     def effect(self) -> Float[Tensor, "time series"]:
-        """Return what covariates explain in the components of the system, in scaled units."""
+        """Return the effect of covariates on the components of the system, in scaled units."""
         structure = self.system.structure if isinstance(self.system, ComposedSystem) else self.system
         assert isinstance(structure, ISSM)
         return structure.offset
@@ -93,7 +93,7 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
 
     @abc.abstractmethod
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
-        """Return what training lowers, per observed value in scaled units.
+        """Return the training loss per observed value in scaled units.
 
         Args:
             batch: Its past and future are read.
@@ -125,7 +125,7 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """Return joint samples of what is missing, see `AbstractForecaster.impute`."""
+        """Return joint samples of missing values, see `AbstractForecaster.impute`."""
 
     @abc.abstractmethod
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
@@ -137,7 +137,7 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the type of the parameters, in which the model computes."""
+        """Return the type of the parameters; the model computes in it."""
         return next(self.dynamics.parameters()).dtype
 
     def slice_of(self, batch: Batch, part: str) -> TimeSlice:

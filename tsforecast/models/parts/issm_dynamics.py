@@ -80,16 +80,16 @@ def issm_beside(components: str, data: DataSpec, state_dim: int) -> ISSMDynamics
 
 
 def issm_of(system: AbstractLinearSystem) -> ISSM:
-    """Return the system of components, which is that of an ISSM's parameters."""
+    """Return a system of components as the ISSM that it is."""
     assert isinstance(system, ISSM)
     return system
 
 
 def side_by_side(first: LinearModel | None, rest: LinearModel | None) -> LinearModel:
-    """Return the linear model of components and of a dense part beside them, of which one may be missing."""
+    """Return the linear model of components and a dense part side by side; one of the two may be missing."""
     if first is None or rest is None:
-        found = rest if first is None else first
-        assert found is not None
-        return found
+        only = rest if first is None else first
+        assert only is not None
+        return only
     assert isinstance(rest.system, LinearSystem)
     return LinearModel(compose(issm_of(first.system), rest.system), beside(first.prior, rest.prior))

@@ -16,5 +16,5 @@ def diagonal(raw: Float[Tensor, "*batch double"]) -> DiagonalGaussian:
 
 
 def variance(log_inverse_scale: Tensor) -> Tensor:
-    """Return the variance of a log inverse scale, which is bounded here."""
+    """Return the variance of a log inverse scale; this is bounded here."""
     return (-2 * log_inverse_scale.clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)).exp()

@@ -109,7 +109,7 @@ class Marginals:
         return self._clipped(self._between(normal))
 
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
-        """Return the probability of at most the given values, which are in the units of the data."""
+        """Return the probability of at most the given values, in the units of the data."""
         below = _cdf(values.flatten(), self._groups).reshape(values.shape)
         below = below if self.clip == "none" else torch.where(values < 0, 0.0, below)
         if self.bounds is None:
@@ -124,13 +124,13 @@ class Marginals:
         where probabilities end, it is the standardised error in the nearest component.
         """
         below, above = (_cdf(values.flatten(), self._groups, upper) for upper in (False, True))
-        found = _quantile(below) * (below < 0.5) - _quantile(above) * (below >= 0.5)
-        far = found.abs() > _FARTHEST
+        score = _quantile(below) * (below < 0.5) - _quantile(above) * (below >= 0.5)
+        far = score.abs() > _FARTHEST
         if bool(far.any()):
             nearest = torch.stack([group.distance(values.flatten()) for group in self._groups]).amin(0)
             nearest = torch.where(nearest.isfinite(), nearest, _FARTHEST)
-            found = torch.where(far, torch.copysign(torch.maximum(nearest, found.abs()), found), found)
-        return found.reshape(values.shape)
+            score = torch.where(far, torch.copysign(torch.maximum(nearest, score.abs()), score), score)
+        return score.reshape(values.shape)
 
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
@@ -180,7 +180,7 @@ class Marginals:
     @property
     def _groups(self) -> list["_Group"]:
         """Return the components of every transformation, a row for each series, step and target."""
-        found, weights = [], self._weight
+        groups, weights = [], self._weight
         for name in dict.fromkeys(self.transformations):
             own = [k for k, other in enumerate(self.transformations) if other == name]
             mean, deviation = (x[:, own].flatten(2).transpose(1, 2).flatten(0, 1) for x in (self.mean, self.deviation))
@@ -188,11 +188,11 @@ class Marginals:
             size = self.size[:, own]
             size = size[:, :1] if bool((size == size[:, :1]).all()) else size
             size = size.unsqueeze(2).expand(-1, -1, self.mean.shape[2], -1).flatten(2).transpose(1, 2).flatten(0, 1)
-            found.append(_Group(name, weight, mean, deviation, size, bool((deviation == 0).any())))
-        return found
+            groups.append(_Group(name, weight, mean, deviation, size, bool((deviation == 0).any())))
+        return groups
 
     def _between(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
-        """Return the quantiles of the mixture, which lie between those of its components.
+        """Return the quantiles of the mixture; they lie between those of its components.
 
         A coarse table of the distribution function brackets each of them.
 
@@ -221,8 +221,8 @@ class Marginals:
         cells, aim = every.repeat_interleave(len(normal)), aim.flatten()
         points = [table.gather(1, k).flatten() for k in places]
         values = [known.gather(1, k).flatten() - aim for k in places]
-        found = rising_root(lambda x, k: score(x, cells[k]) - aim[k], points, values)
-        values = torch.sinh(found) * unit[cells]
+        roots = rising_root(lambda x, k: score(x, cells[k]) - aim[k], points, values)
+        values = torch.sinh(roots) * unit[cells]
         return values.view(count, -1).T.reshape(len(normal), *self.mean.shape[:1], *self.mean.shape[2:])
 
     def _table(self, normal: Float[Tensor, " level"], unit: Float[Tensor, " cell"]) -> Float[Tensor, "cell row"]:
@@ -236,15 +236,15 @@ class Marginals:
         """
         each = -(-_SAMPLE // len(self.transformations))
         middles = torch.special.ndtri((torch.arange(each).to(normal) + 0.5) / each)
-        found = torch.stack(self._of_components(torch.cat([normal.amin()[None], middles, normal.amax()[None]])), 1)
-        found = torch.asinh(found.flatten(2) / unit)  # level, component, cell
-        sample, order = found[1:-1].flatten(0, 1).T.sort(-1)
+        quantiles = torch.stack(self._of_components(torch.cat([normal.amin()[None], middles, normal.amax()[None]])), 1)
+        quantiles = torch.asinh(quantiles.flatten(2) / unit)  # level, component, cell
+        sample, order = quantiles[1:-1].flatten(0, 1).T.sort(-1)
         share = self._weight.repeat(1, each).gather(1, order).cumsum(-1) / each
         rows = min(max(len(normal), _ROWS[0]), _ROWS[1])
         scores = torch.linspace(0, 1, rows).to(normal) * (normal.amax() - normal.amin()) + normal.amin()
         places = torch.searchsorted(share, torch.special.ndtr(scores).expand(len(unit), -1).contiguous())
         inner = sample.gather(1, places.clamp_max(sample.shape[1] - 1))
-        low, high = found[0].amin(0).unsqueeze(1), found[-1].amax(0).unsqueeze(1)
+        low, high = quantiles[0].amin(0).unsqueeze(1), quantiles[-1].amax(0).unsqueeze(1)
         return torch.cat([low, inner.clamp(low, high), high], 1)
 
 
@@ -257,7 +257,7 @@ class _Group:
         weight: Of each component.
         mean: In transformed units.
         deviation: Likewise.
-        size: What values are divided by, once where it is that of all components.
+        size: Divisor of the values; one for all components if they share it.
         has_known: Whether a deviation is 0.
     """
 

@@ -1,4 +1,4 @@
-"""Parameters of autoregressions and regressions whose regimes are a Markov chain."""
+"""Parameters of autoregressions and regressions with regimes from a Markov chain."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ _MOST_HISTORIES = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Markov:
-    """A chain of regimes and what they choose in a slice of time, in units of each series.
+    """A chain of regimes and the autoregression it controls in a slice of time, in units of each series.
 
     Attributes:
         system: The autoregression.

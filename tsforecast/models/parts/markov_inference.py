@@ -1,4 +1,4 @@
-"""Exact inference in autoregressions and regressions whose regimes are a Markov chain."""
+"""Exact inference in autoregressions and regressions with regimes from a Markov chain."""
 
 import dataclasses
 
@@ -96,7 +96,7 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         scale: Tensor,
         start: ParticleState | None = None,
     ) -> tuple[_Run, Markov]:
-        """Return what was filtered, and the model of the slice.
+        """Return the result of the filter, and the model of the slice.
 
         Steps up to the last at which something is missing are those of Kim's filter. All later ones have densities that
         are known at once, and take Hamilton's.
@@ -111,9 +111,9 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         parts, after = [], before
         if head:
             system = model.switching(time_slice.active)
-            found = collapse.filter(system, before, values[:head].unsqueeze(-1), seen[:head].unsqueeze(-1))
-            after = found.particles
-            parts.append((found.log_transition, found.log_density, found.log_likelihood))
+            filtered = collapse.filter(system, before, values[:head].unsqueeze(-1), seen[:head].unsqueeze(-1))
+            after = filtered.particles
+            parts.append((filtered.log_transition, filtered.log_density, filtered.log_likelihood))
         if head < len(values):
             tail, after = self._tail(model, values, seen, head, after, time_slice.active)
             parts.append(tail)
@@ -198,7 +198,7 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         generator: torch.Generator | None = None,
         hold_switch: bool = False,
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Return exact sample paths, given what is known of the future.
+        """Return exact sample paths, given known values of the future.
 
         Args:
             belief: The belief at the end of the past.

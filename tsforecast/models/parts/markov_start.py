@@ -57,8 +57,8 @@ class EMStart:
                 )
             return model, float(terms.sum())
 
-        found = [improved(_apart(first, dynamics, generator), _FEW) for _ in range(self.starts)]
-        best, _ = improved(max(found, key=lambda one: one[1])[0], _MANY)
+        runs = [improved(_apart(first, dynamics, generator), _FEW) for _ in range(self.starts)]
+        best, _ = improved(max(runs, key=lambda one: one[1])[0], _MANY)
         _adopt(dynamics, _ordered(best, dynamics))
 
 
@@ -82,7 +82,7 @@ def _regression(
 
 
 def _shared(dynamics: MarkovDynamics, size: int) -> tuple[int, ...]:
-    """Return the numbers of the regressors whose coefficients all regimes share."""
+    """Return the numbers of the regressors with coefficients that all regimes share."""
     lags = 0 if dynamics.of_mean else len(dynamics.lags)
     kinds = ["location", *["coefficients"] * lags, *["effects"] * (size - 1 - lags)]
     return tuple(number for number, kind in enumerate(kinds) if kind not in dynamics.switching_parts)
@@ -131,7 +131,7 @@ def _ordered(model: SwitchingRegression, dynamics: MarkovDynamics) -> SwitchingR
 
 
 def _adopt(dynamics: MarkovDynamics, model: SwitchingRegression) -> None:
-    """Writes what was found into the parameters of the model."""
+    """Writes a fitted regression into the parameters of the model."""
     parts, lags = dynamics.switching_parts, 0 if dynamics.of_mean else len(dynamics.lags)
 
     def own(name: str, values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Inference by Rao-Blackwellised particles in models whose linear system a switch chooses at every step."""
+"""Inference by Rao-Blackwellised particles in models with a linear system that a switch chooses at every step."""
 
 import contextlib
 import dataclasses
@@ -40,7 +40,7 @@ _SMOOTHED_PATHS = 20
 
 @contextlib.contextmanager
 def _advice(words: str) -> Iterator[None]:
-    """Adds advice to what says that a covariance is no longer positive definite."""
+    """Adds advice to errors about covariances that are no longer positive definite."""
     try:
         yield
     except NotPositiveDefiniteError as error:
@@ -89,7 +89,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
 
     @property
     def has_marginals(self) -> bool:
-        """Return whether the distribution of a horizon is a mixture of Gaussians, given what is sampled."""
+        """Return whether the distribution of a horizon is a mixture of Gaussians, given the sampled variables."""
         return has_moments(self.dynamics.decoder)
 
     @property
@@ -163,8 +163,8 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             if len(piece.values):
                 with torch.set_grad_enabled(torch.is_grad_enabled() and with_gradient):
                     linear = self.dynamics.linear(piece, series)
-                    belief, found = linear.system.posterior(belief or linear.prior, *scaled(piece, location, scale))
-                terms.append(found)
+                    belief, term = linear.system.posterior(belief or linear.prior, *scaled(piece, location, scale))
+                terms.append(term)
         assert belief is not None
         return belief, torch.cat(terms)
 
@@ -213,8 +213,9 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         """Return the mean over the future of the fair CRPS, of paths of switches where they give all; else of values.
 
         A path begins with a particle drawn by weight, and has the weight r = w / (w without its gradient) = 1. So the
-        score also teaches what weighs the particles (Scibior and Wood 2021). Where weights never differ, r has no
-        gradient. It would be nothing but the rounding of what cancels, and larger than that of the paths.
+        score also has gradients by the weights of the particles (Scibior and Wood 2021). Where weights never differ, r
+        is used without its gradient. That gradient cancels but for rounding errors, and these are larger than the
+        gradient of the paths.
         """
         location, scale = self.scale_of(batch)
         past, series = self.slice_of(batch, "past"), Series.of(batch)
@@ -262,15 +263,15 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             return self.mixture_ahead(belief, time_slice, _MIXED_PATHS)
         system, given = self._given(belief, time_slice, known)
         emitted = self._emitted_given(system, belief, given)
-        found = self._over_paths(emitted, belief)
+        mixture = self._over_paths(emitted, belief)
         value, free = self.units.transform(torch.nan_to_num(known.double())).unsqueeze(1), ~observed.unsqueeze(1)
-        mean, deviation = torch.where(free, found.mean, value), torch.where(free, found.deviation, 0.0)
-        return dataclasses.replace(found, mean=mean, deviation=deviation)
+        mean, deviation = torch.where(free, mixture.mean, value), torch.where(free, mixture.deviation, 0.0)
+        return dataclasses.replace(mixture, mean=mean, deviation=deviation)
 
     def mixture_ahead(
         self, belief: Belief, time_slice: TimeSlice, num_paths: int, generator: torch.Generator | None = None
     ) -> Marginals:
-        """Return the marginal distributions of steps of which no value is known, as mixtures over paths of switches.
+        """Return the marginal distributions of steps without a known value, as mixtures over paths of switches.
 
         Args:
             belief: The belief before them.
@@ -283,7 +284,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         return self._over_paths(decoded(self.dynamics.decoder, emitted, generator), belief)
 
     def _emitted_given(self, system: AbstractSwitchingSystem, belief: Belief, given: TimeSlice) -> Gaussian:
-        """Return the targets along paths given what is known of them, whose values are drawn where they are decoded."""
+        """Return the targets along paths given their known values; decoded targets are drawn."""
         known = (system, belief.particles, given.values, given.observed)
         if self._emits_targets:
             return given_marginals(*known, _MIXED_PATHS)
@@ -294,13 +295,13 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         return Marginals.over_paths(emitted, belief.location, belief.scale, self.units.transformation, self.units.clip)
 
     def _ahead(self, belief: Belief, time_slice: TimeSlice) -> AbstractSwitchingSystem:
-        """Return the system of a horizon of which no value is known."""
+        """Return the system of a horizon without a known value."""
         return self.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)[0]
 
     def _given(
         self, belief: Belief, time_slice: TimeSlice, known: Float[Tensor, "series horizon target"]
     ) -> tuple[AbstractSwitchingSystem, TimeSlice]:
-        """Return the system of a horizon and its slice with what is known, in scaled units."""
+        """Return the system of a horizon, and its slice with the known values in scaled units."""
         observed = ~torch.isnan(known)
         known = torch.where(observed, known, 0.0)
         values, observed = self.units.transform(known.double()).transpose(0, 1), observed.transpose(0, 1)
@@ -317,7 +318,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         generator: torch.Generator | None = None,
         hold_switch: bool = False,
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Return sample paths of the model, given what is known of the future.
+        """Return sample paths of the model, given known values of the future.
 
         Args:
             belief: The belief at the end of the past.

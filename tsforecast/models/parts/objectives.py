@@ -1,4 +1,4 @@
-"""What training lowers: functions of a system, a belief and a window."""
+"""Losses of training: functions of a system, a belief and a window."""
 
 import math
 

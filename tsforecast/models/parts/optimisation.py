@@ -21,7 +21,7 @@ def _check(options: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """Options of training for a model whose likelihood is in closed form.
+    """Options of training for a model with a likelihood in closed form.
 
     Attributes:
         objective: "crps" of the forecast of a window's future from its past, which is robust where the model is not
@@ -136,7 +136,7 @@ class SwitchingTraining:
 
 @dataclasses.dataclass(frozen=True)
 class DenseTraining:
-    """Options of training for a model whose switches weigh dense base matrices.
+    """Options of training for a model with switches that weigh dense base matrices.
 
     Attributes:
         objective: "likelihood", the Monte Carlo objective sum_t log p^(y_t | y_1, ..., y_{t-1}) of the particle filter

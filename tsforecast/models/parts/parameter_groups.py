@@ -13,7 +13,7 @@ Group = tuple[list[torch.nn.Parameter], float, Callable[[int], float]]
 
 @dataclasses.dataclass(frozen=True)
 class ParameterGroups:
-    """Which parameters of a model learn at which rate, and when.
+    """The learning rates of groups of parameters over the training.
 
     Attributes:
         learning_rate: Learning rate of all parameters that belong to no other group.
@@ -57,12 +57,12 @@ class ParameterGroups:
     def groups(
         self, parameters: Iterable[tuple[str, torch.nn.Parameter]], total: float, max_epochs: int | None
     ) -> list[Group]:
-        """Return the groups with their learning rates, which fall exponentially by a factor of 100.
+        """Return the groups with their learning rates; these fall exponentially by a factor of 100.
 
-        That of networks rises first, so that they learn differences after the rest has learnt what is common. While
-        noises are still wrong by orders of magnitude, networks would run into corners from which no gradient leads
-        back. Matrices have a rate of their own: every step of Adam moves all their entries, and what a transition keeps
-        for hundreds of steps is soon lost.
+        The rate of networks rises first: they learn differences after the other parameters have learnt the common part.
+        While noises are wrong by orders of magnitude, networks would run into corners without a gradient back. Matrices
+        have a rate of their own, because every step of Adam moves all their entries. A transition would soon lose its
+        memory of hundreds of steps.
 
         Args:
             parameters: The parameters, with their names.
@@ -78,13 +78,13 @@ class ParameterGroups:
         of_networks = partial(learning_rate_factor, first=alone, last=total, rise=self.network_rise)
         of_rest = partial(learning_rate_factor, first=0.0, last=alone or total, again=total, share=self.linear_share)
         matrix_rate = self.learning_rate if self.matrix_learning_rate is None else self.matrix_learning_rate
-        found = [
+        groups = [
             ([p for _, p in named if id(p) not in apart], self.learning_rate, of_rest),
             (components, self.components_learning_rate, of_rest),
             (matrices, matrix_rate, of_rest),
             (networks, self.network_learning_rate, of_networks),
         ]
-        return [group for group in found if group[0]]
+        return [group for group in groups if group[0]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Inference in several models of the same series, whose forecasts are mixed with fixed weights."""
+"""Inference in several models of the same series; their forecasts are mixed with fixed weights."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ class PoolInference(AbstractInference[PoolDynamics]):
 
     @property
     def lead(self) -> int:
-        """Return the number of the member whose units these are."""
+        """Return the number of the member that these units belong to."""
         return next(k for k, member in enumerate(self.members) if member.units is self.units)
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
@@ -109,19 +109,19 @@ class PoolInference(AbstractInference[PoolDynamics]):
 
     def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
         """Return the mixture of the members' distributions; None if one of them has none."""
-        found = [
+        of_members = [
             member.marginals(known, own)
             for (member, own), known in zip(self.each(future), belief.pool.members, strict=True)
         ]
-        parts = [one for one in found if one is not None]
-        if len(parts) < len(found):
+        parts = [one for one in of_members if one is not None]
+        if len(parts) < len(of_members):
             return None
         return Marginals.pooled(parts, self.dynamics.log_weight.double(), self.names)
 
     def impute(
         self, batch: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample time target"]:
-        """Return joint samples of what is missing by the members, as many of each as its weight says."""
+        """Return joint samples of missing values by the members, in numbers by their weights."""
 
         def draw(k: int, count: int, own: Batch) -> Tensor:
             return self.members[k].impute(own, count, generator)
@@ -152,7 +152,7 @@ class PoolInference(AbstractInference[PoolDynamics]):
         num_samples: int,
         generator: torch.Generator | None,
     ) -> Float[Tensor, "series sample step target"]:
-        """Return what the members draw: about as much of each as its weight says (systematic sampling)."""
+        """Return draws of the members, in numbers by their weights (systematic sampling)."""
         weight = self.dynamics.log_weight.exp()
         options: dict[str, Any] = {"generator": generator, "device": weight.device}
         places = (torch.arange(num_samples, device=weight.device) + torch.rand((), **options)) / num_samples

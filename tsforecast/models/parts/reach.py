@@ -1,4 +1,4 @@
-"""How far forecasts reach: bounds that no history of the training data has left."""
+"""The reach of forecasts: bounds that no history of the training data has left."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,7 +10,7 @@ from tsforecast.models.records import Batch, Belief, DataSpec
 def widened(
     batch: Batch, observed: Bool[Tensor, "series time target"], before: Belief | None
 ) -> Float[Tensor, "series 2 target"]:
-    """Return the lowest and highest value of a batch's past and of what was seen before, in float64.
+    """Return the lowest and highest value of a batch's past and of all values before it, in float64.
 
     Args:
         batch: Its past is read.
@@ -28,9 +28,9 @@ def widened(
 def bounds(belief: Belief, data: DataSpec, future: Batch) -> Float[Tensor, "series 2 target"] | None:
     """Return the lowest and highest values that forecasts may take, in float64; None where they are free.
 
-    They lie `DataSpec.largest_move` widths of the range of what has been seen outside of it. The width is at least
-    `DataSpec.typical_change` of the largest value. Series that have been zero throughout, or have no value, are not
-    bounded. Values of the future that are known lie within the bounds.
+    They lie outside of the range of all values seen, by `DataSpec.largest_move` widths of this range. The width is at
+    least `DataSpec.typical_change` of the largest value. Series that have been zero throughout, or have no value, are
+    not bounded. Values of the future that are known lie within the bounds.
 
     Args:
         belief: At the end of the past.

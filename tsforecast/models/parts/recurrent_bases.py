@@ -23,7 +23,7 @@ from tsforecast.nn.mlp import mlp
 
 
 class KVAEDynamics(AbstractFrameDynamics):
-    """The dynamics of a Kalman variational auto-encoder, whose linear system is steered by an LSTM.
+    """The dynamics of a Kalman variational auto-encoder: an LSTM steers the linear system.
 
     An encoder makes z_t of y_t, and a decoder y_t of z_t. The linear system emits z, and the LSTM reads the past z.
 
@@ -164,7 +164,7 @@ class KVAEDynamics(AbstractFrameDynamics):
         return state * of_state, self.bases.emission_variance(emission, of_emission)
 
     def mixing_weights(self, switches: Float[Tensor, "*batch switch"]) -> Float[Tensor, "*batch basis"]:
-        """Return the weights of the base matrices, from what the LSTM shows of its memory."""
+        """Return the weights of the base matrices, from the output of the LSTM."""
         return self.mixture.mix(switches[..., : self.memory_dim])
 
     def regime_scales(self) -> Float[Tensor, " basis"] | None:

@@ -1,4 +1,4 @@
-"""What every model with regimes says of them, and the question behind it."""
+"""The regimes of a model, as every model with regimes reports them, and the method that asks for them."""
 
 import abc
 import dataclasses
@@ -58,4 +58,4 @@ class AbstractRegimeInference(AbstractInference[SomeDynamics], abc.ABC, Generic[
 
     @abc.abstractmethod
     def regime_scales(self) -> Float[Tensor, " regime"] | None:
-        """Return the scale of the noise in each regime, as a multiple of what it usually is; None where it is one."""
+        """Return the scale of the noise in each regime, as a multiple of its usual scale; None if regimes share one."""

@@ -28,7 +28,7 @@ def rising_root(
     there, here, gone = points
     at_there, at_here, at_gone = values
     index = torch.arange(len(here), device=here.device)
-    found = torch.where(at_here.abs() < at_there.abs(), here, there)
+    root = torch.where(at_here.abs() < at_there.abs(), here, there)
     done = (torch.minimum(at_here.abs(), at_there.abs()) < _EXACT) | ~_is_wide(here, there)
     for _ in range(_ROUNDS):
         left = torch.nonzero(~done).squeeze(-1)
@@ -43,13 +43,13 @@ def rising_root(
         gone, at_gone = torch.where(same, here, there), torch.where(same, at_here, at_there)
         there, at_there = torch.where(same, there, here), torch.where(same, at_there, at_here)
         here, at_here = point, value
-        found[index] = torch.where(at_here.abs() < at_there.abs(), here, there)
+        root[index] = torch.where(at_here.abs() < at_there.abs(), here, there)
         done = (at_here.abs() < _EXACT) | ~_is_wide(here, there)
-    return found
+    return root
 
 
 def _share(here: Tensor, there: Tensor, gone: Tensor, at_here: Tensor, at_there: Tensor, at_gone: Tensor) -> Tensor:
-    """Return how far from `here` to `there` the root is, by the quadratic of the inverse function; a half if unsure."""
+    """Return the share of the way from `here` to `there` at the root, by inverse quadratic steps; a half if unsure."""
     place, level = (here - there) / (gone - there), (at_here - at_there) / (at_gone - at_there)
     safe = (level.square() < place) & ((1 - level).square() < 1 - place)
     along, across = at_here / (at_there - at_here), at_here / (at_gone - at_here)

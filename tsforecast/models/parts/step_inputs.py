@@ -1,4 +1,4 @@
-"""What networks know of every step beside the observation."""
+"""Inputs of networks at every step beside the observation."""
 
 import dataclasses
 
@@ -40,7 +40,7 @@ class StepInputs:
 
 
 def season_codes(names: tuple[str, ...], time_slice: TimeSlice) -> list[Tensor]:
-    """Return what a network knows of each season: the active factor as zeros and ones, or the basis of a smooth one."""
+    """Return a network's inputs for each season: the active factor as zeros and ones, or the basis of a smooth one."""
     pairs = zip(names, time_slice.season_index.unbind(-1), strict=True)
     return [parse_component(name).row(index, time_slice.time_feat) for name, index in pairs]
 

@@ -146,13 +146,13 @@ class Structure:
         """Return mean and standard deviation of each component by name, given the states of a time slice.
 
         Both are of shape (series, time), in transformed units (those of the data if the transformation is "none"). The
-        location of the scaling belongs to the first component. What the states behind those of the components emit is
-        under "rest", what covariates explain under "covariates", and the sum of all under "fit".
+        location of the scaling belongs to the first component. The emission of further states is under "rest", the
+        effect of covariates under "covariates", and the sum of all under "fit".
 
         Args:
             states: Belief over the states of every path, of shape (time, sample, series).
             emission: From the states, whose first row is the target's; its shape broadcasts with that of the states.
-            effect: What covariates explain in the offset of the emission, in scaled units; None without covariates.
+            effect: Effect of covariates in the offset of the emission, in scaled units; None without covariates.
             location: Centre of the scaling.
             scale: Unit of the scaling.
         """

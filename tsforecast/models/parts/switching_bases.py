@@ -1,4 +1,4 @@
-"""Dynamics whose linear-Gaussian parameters are mixtures of base parameters, with weights read from the switch."""
+"""Dynamics with linear-Gaussian parameters that are mixtures of base parameters, weighted by the switch."""
 
 import dataclasses
 import math
@@ -98,7 +98,7 @@ class SwitchingBases(AbstractFrameDynamics):
         self.decoder = self.emits.decoder(options.hidden)
 
     def _initial_bases(self, persistence: float) -> dict[str, Tensor]:
-        """Return initial base parameters, which differ a little."""
+        """Return initial base parameters, with small differences."""
         bases, switch = self.bases, self.switch_dim
         count = switch if self.is_categorical else bases.num_bases
         state_scale, emission_scale, _ = bases.initial_log_inverse_scales
@@ -140,16 +140,16 @@ class SwitchingBases(AbstractFrameDynamics):
     def regime_scales(self) -> Float[Tensor, " basis"] | None:
         """Return the scale of the noises of state and emission under each base.
 
-        That of the dense part is relative to an even mixture, that of components to those of the ISSM.
+        The scale of the dense part is relative to an even mixture, and the scale of components to the ISSM.
         """
-        found = []
+        log_factors = []
         for name in ("state_noise", "emission_noise"):
             if name in self.mixture.bases:
                 log_inverse = self.mixture.bases[name].clamp(-LARGEST_LOG_SCALE, LARGEST_LOG_SCALE)
-                found.append(log_inverse.mean(0) - log_inverse)
+                log_factors.append(log_inverse.mean(0) - log_inverse)
         if self.issm is not None:
-            found.append(self.mixture.bases["factor"].clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR))
-        return torch.cat(found, -1).mean(-1).exp()
+            log_factors.append(self.mixture.bases["factor"].clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR))
+        return torch.cat(log_factors, -1).mean(-1).exp()
 
     def mixing_weights(
         self, switches: Float[Tensor, "time sample series switch"]

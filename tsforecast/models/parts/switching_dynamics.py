@@ -1,4 +1,4 @@
-"""What a model with switches consists of: its dynamics, and the options of its particle filter."""
+"""The parts of a model with switches: its dynamics, and the options of its particle filter."""
 
 import abc
 import dataclasses
@@ -43,7 +43,7 @@ class Particles:
 
 
 class AbstractSwitchingDynamics(AbstractDynamics):
-    """Parameters of a model whose linear system a switch chooses at every step.
+    """Parameters of a model with a linear system that a switch chooses at every step.
 
     Attributes:
         switch_dim: Size of the switch, or number of categories.
@@ -82,11 +82,11 @@ class AbstractSwitchingDynamics(AbstractDynamics):
     def mixing_weights(
         self, switches: Float[Tensor, "time sample series switch"]
     ) -> Float[Tensor, "time sample series basis"]:
-        """Return the weights of the base parameters, which for categories are their probabilities."""
+        """Return the weights of the base parameters; for categories they are the probabilities."""
 
     @abc.abstractmethod
     def regime_scales(self) -> Float[Tensor, " basis"] | None:
-        """Return the scale of the noise under each of the base parameters alone, as a multiple of what it usually is.
+        """Return the scale of the noise under each of the base parameters alone, as a multiple of its usual scale.
 
         It is a geometric mean over all sources of noise, and None where the noise does not switch.
         """

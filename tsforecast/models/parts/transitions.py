@@ -21,7 +21,7 @@ def begun(
 
 
 def seasonal_readout(size: int, season: int) -> Tensor:
-    """Return what reads the state of `rotations`: its level, and the seasonal components if there is a season."""
+    """Return the readout of the state of `rotations`: its level, and the seasonal components if there is a season."""
     readout = torch.zeros(size)
     readout[0] = 1.0
     readout[1::2] = 1.0 if season > 1 else 0.0
@@ -47,5 +47,5 @@ def rotations(size: int, season: int, level: float = 1.0) -> Tensor:
 
 
 def short_memory(size: int) -> Tensor:
-    """Return a transition beside components, which have the level and the seasons: what it moves soon fades."""
+    """Return a transition with a short memory, for a state beside components that have the level and the seasons."""
     return rotations(size, 0, level=0.9)

@@ -17,7 +17,7 @@ FARTHEST = 1e7
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """Options of the units in which a model sees the targets.
+    """Options of the units of the targets inside a model.
 
     Attributes:
         transformation: Transformation of the target before scaling: "none", "log1p" (counts), "asinh" (spikes of both
@@ -97,13 +97,13 @@ class Units:
         scale: Float[Tensor, "series target"],
         known: Float[Tensor, "series time target"],
     ) -> Float[Tensor, "series sample time target"]:
-        """Return paths in the units of the data, with what is known (not NaN) in their place."""
+        """Return paths in the units of the data, with known values (not NaN) in their place."""
         samples = self.restore((paths * scale + location).permute(2, 1, 0, 3))
         known = known.unsqueeze(1)
         return torch.where(torch.isnan(known), samples, known)
 
     def too_far(self, batch: Batch, belief: Belief, name: str = "past_target") -> Bool[Tensor, "series time target"]:
-        """Return which values of a batch are further than `FARTHEST` scales from the centre, see `scaled`.
+        """Return a mask of the values of a batch further than `FARTHEST` scales from the centre, see `scaled`.
 
         Args:
             batch: A batch of the series of the belief.
@@ -131,10 +131,10 @@ class Units:
         Both come from the last `scaling_length` observed values, or from all if that is 0. The location is the mean of
         the first season. The scale is the mean absolute difference from the season before, where a whole season of
         differences is observed. Otherwise it is that from the value before, or without any difference the mean absolute
-        distance from the location. A constant series, or one of a single value, is scaled by `typical_change` of what a
-        change by its own size is (`own_change`), by the number of its values: as if but one of its steps had been
-        typical. One without any observation is scaled by 1. With `scaling="none"` location
-        and scale are 0 and 1. Steps in `past_is_tick` of a batch stand for no observation and do not count.
+        distance from the location. A constant series, or one of a single value, is scaled by `typical_change` times
+        `own_change`, divided by the number of its values. That is the scale if only one of its steps had been typical.
+        One without any observation is scaled by 1. With `scaling="none"` location and scale are 0 and 1. Steps in
+        `past_is_tick` of a batch stand for no observation and do not count.
         """
         if self.options.scaling == "none":
             location = batch["past_target"].new_zeros(
@@ -214,14 +214,14 @@ def scaled(
 
 
 def near(time_slice: TimeSlice, location: Tensor, scale: Tensor) -> TimeSlice:
-    """Return a slice in which values too far from the centre count as missing, for transformations that hide them."""
+    """Return a slice with values too far from the centre as missing, for transformations that hide them."""
     close = (time_slice.values - location).abs() <= FARTHEST * scale
     observed = time_slice.observed & close
     return dataclasses.replace(time_slice, values=torch.where(observed, time_slice.values, 0.0), observed=observed)
 
 
 def recent(observed: Bool[Tensor, "time series target"], length: int) -> Bool[Tensor, "time series target"]:
-    """Return which values are the last observed ones, so many of each series; all that are observed if 0."""
+    """Return a mask of the last observed values, `length` of each series; all observed ones if 0."""
     return observed & (observed.flip(0).cumsum(0).flip(0) <= length) if length else observed
 
 
@@ -231,7 +231,7 @@ def location_and_scale(
     seen: Bool[Tensor, "time series target"],
     data: DataSpec,
 ) -> tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]]:
-    """Return location and scale of every series from what is seen of it; see `Units.of_past`.
+    """Return location and scale of every series from its values that count; see `Units.of_past`.
 
     Args:
         values: In transformed units.
@@ -263,5 +263,5 @@ def last_values(
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over time of what the mask keeps; 0 where it keeps nothing."""
+    """Return the mean over time of the values in a mask; 0 where it has none."""
     return torch.where(mask, values, 0.0).sum(0) / mask.sum(0).clamp_min(1)

@@ -1,4 +1,4 @@
-"""How many times larger the variances of a series are than those of all: a belief that forgets."""
+"""The ratio of the variances of a series to those of all series: a belief that forgets."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class InverseGamma:
     rate: Float[Tensor, "*#batch"]
 
     def log_density(self, log_scale: Float[Tensor, "*batch"], square: Float[Tensor, "*batch"]) -> Tensor:
-        """Return the log-density of a value under N(mean, v S) for unknown v, which is Student's t.
+        """Return the log-density of a value under N(mean, v S) for unknown v: Student's t.
 
         Args:
             log_scale: log N(0; 0, S).
