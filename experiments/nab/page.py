@@ -1,4 +1,4 @@
-"""docs/nab-results.md, of results/nab.csv; `experiments/pages.py` writes it."""
+"""docs/benchmarks/nab-results.md, of results/nab.csv; `experiments/pages.py` writes it."""
 
 import math
 import pathlib
@@ -7,7 +7,7 @@ import pandas as pd
 
 from experiments.tables import ROOT
 
-TABLE, PAGE = ROOT / "experiments" / "nab" / "results" / "nab.csv", ROOT / "docs" / "nab-results.md"
+TABLE, PAGE = ROOT / "experiments" / "nab" / "results" / "nab.csv", ROOT / "docs" / "benchmarks" / "nab-results.md"
 PROFILES = ("standard", "reward_low_FP_rate", "reward_low_FN_rate")
 # results/final_results.json of numenta/NAB, commit ea702d75cc2258d9d7dd35ca8e5e2539d71f3140, by profile.
 PUBLISHED = {
@@ -29,7 +29,7 @@ PUBLISHED = {
 }
 # Of the official code of that commit, run anew on the results of the detector that are in its repository.
 RERUN = {("htmjava", "reward_low_FP_rate"): 58.8}
-TEXT = """# Anomaly benchmark: results
+TEXT = """# Numenta anomaly benchmark
 
 The Numenta Anomaly Benchmark has 58 series of servers, machines, traffic, advertisements and tweets, and {windows}
 windows in which an alarm is right; an early one is worth more, and every record that is flagged outside costs.
@@ -72,11 +72,6 @@ first half is too high, and that of the others a little:
 | files | standard | low FP | low FN |
 | --- | --- | --- | --- |
 {halves}
-
-On the first half these did not help, or not on the other half as well: levels that outliers move less; levels and
-novelty of stretches; the tail probability of the mixture instead of its density; densities of all past values as a
-further regime; novelty given the time of the day; logarithms beside values; a prior that favours the smallest scale;
-other gains, scales and counts.
 """
 
 
