@@ -1,8 +1,8 @@
 """What pages of results share: tables and numbers in Markdown, and where pages are."""
 
+import math
 from collections.abc import Iterable, Sequence
-
-import pandas as pd
+from typing import Any
 
 from experiments.tables import ROOT
 
@@ -14,6 +14,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
 
 
-def decimal(value: float, digits: int = 3) -> str:
+def decimal(value: Any, digits: int = 3) -> str:
     """Return a number without the zero before its point; a dash for none."""
-    return "-" if pd.isna(value) else f"{value:.{digits}f}".replace("0.", ".", 1 if abs(value) < 1 else 0)
+    text = f"{float(value):.{digits}f}"
+    return "-" if math.isnan(value) else text.replace("0.", ".", 1 if abs(value) < 1 else 0)

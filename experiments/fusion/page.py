@@ -1,6 +1,7 @@
 """docs/benchmarks/fusion-results.md, of results/fusion.csv and sensors.csv; `experiments/pages.py` writes it."""
 
 import pathlib
+from typing import Any
 
 import pandas as pd
 
@@ -36,7 +37,7 @@ def pages() -> dict[pathlib.Path, str]:
     """Return what the page should be."""
     frame, sensors = pd.read_csv(FOLDER / "fusion.csv"), pd.read_csv(FOLDER / "sensors.csv")
     cells = frame.groupby(["data", "learner", "shards", "method"])["error"]
-    means = cells.mean()
+    means: Any = cells.mean()
     rows = [
         [
             str(data),

@@ -1,6 +1,7 @@
 """docs/benchmarks/impact-results.md, of results/impact.csv; `experiments/pages.py` writes it."""
 
 import pathlib
+from typing import Any
 
 import pandas as pd
 
@@ -41,11 +42,12 @@ def page(rows: pd.DataFrame) -> str:
     """Return the page of the rows of results/impact.csv."""
     keys = ["set", "before", "horizon"]
     lines = []
-    for key, part in rows.groupby(keys, sort=False):
+    groups: Any = rows.groupby(keys, sort=False)
+    for key, part in groups:
         own = part.set_index("controls")
         cells = [own[name].get(controls, float("nan")) for controls in (0, 3) for name in MEASURES]
         lines.append([*map(str, key), *(decimal(value) for value in cells)])
-    errors = rows[[f"{name}_se" for name in MEASURES]].max(axis=1).groupby(rows["dates"] == 1).max()
+    errors: Any = rows[[f"{name}_se" for name in MEASURES]].max(axis=1).groupby(rows["dates"] == 1).max()
     header = ["series", "steps before", "with", *MEASURES, *(f"{name}, 3 controls" for name in MEASURES)]
     return HEAD.format(
         table=table(header, lines), simulated_error=decimal(errors[True]), real_error=decimal(errors[False])

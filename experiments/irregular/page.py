@@ -1,6 +1,7 @@
 """docs/benchmarks/irregular-results.md, of results/irregular.csv; `experiments/pages.py` writes it."""
 
 import pathlib
+from typing import Any
 
 import pandas as pd
 
@@ -43,7 +44,7 @@ python experiments/pages.py                         # writes this page
 def pages() -> dict[pathlib.Path, str]:
     """Return what the page should be."""
     frame = pd.read_csv(TABLE)
-    scores = frame.groupby(["data", "rate", "method", "question"])["crps"].mean()
+    scores: Any = frame.groupby(["data", "rate", "method", "question"])["crps"].mean()
     rows = []
     for data, rate in frame[["data", "rate"]].drop_duplicates().itertuples(index=False):
         pairs = [

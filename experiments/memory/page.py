@@ -1,6 +1,7 @@
 """docs/benchmarks/memory-results.md and its pictures, of results/memory.csv; `experiments/pages.py` writes them."""
 
 import pathlib
+from typing import Any
 
 import pandas as pd
 from matplotlib import pyplot as plt
@@ -142,7 +143,8 @@ def page(frame: pd.DataFrame, peers: pd.DataFrame) -> tuple[str, pd.DataFrame, l
 def peers_table(peers: pd.DataFrame) -> str:
     """Return the scores of each learner at its better rate."""
     found = []
-    for (learner, strength), part in peers.groupby(["learner", "strength"], sort=False):
+    groups: Any = peers.groupby(["learner", "strength"], sort=False)
+    for (learner, strength), part in groups:
         best = part.groupby("rate")["past_lml"].mean().idxmax()
         own = part.loc[part["rate"] == best]
         name = f"`{learner}`" + (f", strength {strength:g}" if strength else "")

@@ -1,6 +1,7 @@
 """docs/benchmarks/learners-results.md, of results/streams.csv; `experiments/pages.py` writes it."""
 
 import pathlib
+from typing import Any
 
 import pandas as pd
 
@@ -50,7 +51,7 @@ The picture shows the other use of learners: a [forecaster that keeps learning](
 
 def pages() -> dict[pathlib.Path, str]:
     """Return what the page should be."""
-    means = pd.read_csv(TABLE).groupby(["learner", "settings", "dataset"])["log_loss"].mean()
+    means: Any = pd.read_csv(TABLE).groupby(["learner", "settings", "dataset"])["log_loss"].mean()
     rows = [
         [name, *(decimal(means.get((*key, stream), float("nan"))) for stream in STREAMS)] for name, key in ROWS.items()
     ]
