@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from pygments.formatters import HtmlFormatter
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = {f"examples/{path.stem}.md": f"examples/{path.name}" for path in sorted((ROOT / "examples").glob("*.py"))}
@@ -16,6 +17,9 @@ def on_files(files: Files, config: Any) -> Files:
     for page, source in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=rendered(text, source) if page in EXAMPLES else text))
+    light, dark = (HtmlFormatter(style=style) for style in ("default", "github-dark"))
+    colours = [light.get_style_defs(".highlight"), dark.get_style_defs('[data-bs-theme="dark"] .highlight')]
+    files.append(File.generated(config, "pygments.css", content="\n".join(colours)))
     for picture in sorted(ROOT.glob("experiments/*/results/*.png")):
         files.append(File.generated(config, picture.relative_to(ROOT).as_posix(), abs_src_path=str(picture)))
     return files

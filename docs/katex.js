@@ -1,4 +1,4 @@
-// Formulas: pymdownx.arithmatex marks them, KaTeX sets them. Without a network they stay as they are written.
+// Formulas: pymdownx.arithmatex marks them, KaTeX (in katex/, MIT licence) sets them.
 document.addEventListener("DOMContentLoaded", () => {
   if (typeof katex === "undefined") return;
   document.querySelectorAll(".arithmatex").forEach((element) => {

@@ -11,14 +11,22 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 
 from experiments.anomalies import page as anomalies
 from experiments.bandits import page as bandits
+from experiments.bayesopt import page as optimisation
+from experiments.fusion import page as fusion
+from experiments.impact import page as impact
+from experiments.irregular import page as irregular
 from experiments.memory import page as memory
 from experiments.nab import page as nab
 from experiments.stein import page as stein
+from experiments.streams import page as streams
 from experiments.table1 import page as table1
+from experiments.video import page as video
 from experiments.zeroshot import page as zeroshot
 from tsforecast.io.files import replace_file
 
-MODULES = (table1, zeroshot, anomalies, bandits, memory, nab, stein)
+MODULES = (
+    anomalies, bandits, fusion, impact, irregular, memory, nab, optimisation, stein, streams, table1, video, zeroshot,
+)  # fmt: skip
 
 
 def pages() -> dict[pathlib.Path, str]:

@@ -1,7 +1,7 @@
 """Planted anomalies, and false alarms where nothing is planted, by sets, methods and kinds: results/anomalies.csv.
 
     python experiments/anomalies/run.py  # ten minutes on one core
-    python experiments/pages.py          # writes the tables of docs/howto/anomalies.md
+    python experiments/pages.py          # writes docs/benchmarks/anomalies-results.md
 
 Each series has 300 steps that teach and 400 that are judged, as it is and with a spike, a stretch of more variance and
 a shift of the level. Sizes are in robust standard deviations of a change from step to step, over the root of two.

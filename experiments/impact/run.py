@@ -1,7 +1,7 @@
 """Interventions that did nothing: do intervals cover no effect? A line for each kind of series: results/impact.csv.
 
     python experiments/impact/run.py            # simulated and real series, seven minutes on one core
-    python experiments/impact/run.py --page     # writes the table of docs/howto/impact.md alone
+    python experiments/pages.py                 # writes docs/benchmarks/impact-results.md
 
 Simulated series are drawn anew in each cell. Real ones are cut at dates drawn at random, so that 95 % intervals of what
 would have been must cover what was in 95 of 100 cases. Series of one date share what happened in the world: standard
@@ -10,7 +10,6 @@ errors are those of the means of dates.
 
 import argparse
 import pathlib
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -22,10 +21,10 @@ import torch
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
-from experiments.tables import ROOT, fill, has_row
+from experiments.impact.page import MEASURES, TABLE
+from experiments.tables import fill, has_row
 from tsforecast import load_task
 from tsforecast.analysis.impact import Options, effects
-from tsforecast.io.files import replace_file
 
 # What series do, by kind: sum of what is named.
 KINDS = {
@@ -38,12 +37,10 @@ KINDS = {
 # Steps before an intervention and with it, and series at each date.
 SETS = {"wiki": (200, 14, 40), "eia-2020": (672, 24, 6), "electricity": (504, 24, 8)}
 LENGTHS = [(before, horizon) for before in (100, 600) for horizon in (20, 50)]
-MEASURES = ("pointwise", "average", "cumulative")
 COLUMNS = [
     "set", "transformation", "seasons", "before", "horizon", "controls", "series", "dates", "seed",
     *[name + end for name in MEASURES for end in ("", "_se")], "cpu_s", "commit", "command",
 ]  # fmt: skip
-PAGE = ROOT / "docs" / "howto" / "impact.md"
 Job = dict[str, Any]
 
 
@@ -54,17 +51,11 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=500, help="simulated series of a cell")
     parser.add_argument("--dates", type=int, default=20, help="dates in each real set")
     parser.add_argument("--seed", type=int, default=1, help="of series, dates and paths")
-    parser.add_argument(
-        "--output", type=pathlib.Path, default=ROOT / "experiments" / "impact" / "results" / "impact.csv"
-    )
-    parser.add_argument("--page", action="store_true", help="only write the table of the page")
+    parser.add_argument("--output", type=pathlib.Path, default=TABLE)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if not options.page:
-        jobs = [job for job in jobs_of(options) if not has_row(options.output, job)]
-        fill(options.output, COLUMNS, jobs, run, pathlib.Path.read_text)
-    with replace_file(PAGE) as temporary:
-        temporary.write_text(with_table(PAGE.read_text(), pd.read_csv(options.output)))
+    jobs = [job for job in jobs_of(options) if not has_row(options.output, job)]
+    fill(options.output, COLUMNS, jobs, run, pathlib.Path.read_text)
 
 
 def jobs_of(options: argparse.Namespace) -> Iterator[Job]:
@@ -151,18 +142,6 @@ def _coverage(frame: pd.DataFrame, summary: pd.DataFrame) -> np.ndarray:
         for table, name in ((frame, "effect"), (average, "effect"), (frame, "cumulative"))
     ]
     return np.stack(held, 1)
-
-
-def with_table(page: str, rows: pd.DataFrame) -> str:
-    """Return the page with the table of coverage between its marks."""
-    lines = ["| series | steps before, with | controls | pointwise | average | cumulative |", "| --- " * 6 + "|"]
-    for _, row in rows.iterrows():
-        cells = [f"{row[name]:.3f} ± {row[f'{name}_se']:.3f}".replace("0.", ".") for name in MEASURES]
-        size = f"{row['before']}, {row['horizon']}"
-        lines.append(f"| {row['set']} | {size} | {row['controls'] or 'none'} | {' | '.join(cells)} |")
-    text = "\n".join(lines)
-    marks = r"(<!-- results/impact.csv -->\n).*?(<!-- end -->)"
-    return re.sub(marks, lambda found: f"{found[1]}{text}\n{found[2]}", page, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     pip install avalanche-lib
     python experiments/memory/peers.py                      # all learners, three seeds
     python experiments/memory/peers.py --learners vb-grs --seeds 0
-    python experiments/memory/peers.py --summary            # means and standard errors, as in docs/memory.md
+    python experiments/memory/peers.py --summary            # means and standard errors
 
 The stream is `gas` of memory_drift.py: six gases by sensors that age, a block of 500 and then blocks of 50. Some gases
 are missing for months, and come back. Every fifth row of a block is held out. Each block is scored before it is learnt

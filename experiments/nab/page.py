@@ -1,4 +1,4 @@
-"""docs/nab-results.md, of results/nab.csv; `experiments/pages.py` writes it."""
+"""docs/benchmarks/nab-results.md, of results/nab.csv; `experiments/pages.py` writes it."""
 
 import math
 import pathlib
@@ -7,7 +7,7 @@ import pandas as pd
 
 from experiments.tables import ROOT
 
-TABLE, PAGE = ROOT / "experiments" / "nab" / "results" / "nab.csv", ROOT / "docs" / "nab-results.md"
+TABLE, PAGE = ROOT / "experiments" / "nab" / "results" / "nab.csv", ROOT / "docs" / "benchmarks" / "nab-results.md"
 PROFILES = ("standard", "reward_low_FP_rate", "reward_low_FN_rate")
 # results/final_results.json of numenta/NAB, commit ea702d75cc2258d9d7dd35ca8e5e2539d71f3140, by profile.
 PUBLISHED = {
@@ -29,10 +29,10 @@ PUBLISHED = {
 }
 # Of the official code of that commit, run anew on the results of the detector that are in its repository.
 RERUN = {("htmjava", "reward_low_FP_rate"): 58.8}
-TEXT = """# Anomaly benchmark: results
+TEXT = """# Numenta anomaly benchmark
 
-The Numenta Anomaly Benchmark has 58 series of servers, machines, traffic, advertisements and tweets, and {windows}
-windows in which an alarm is right; an early one is worth more, and every record that is flagged outside costs.
+The Numenta Anomaly Benchmark has 58 series of servers, machines, traffic, advertisements and tweets. An alarm is
+right in {windows} windows. An early alarm is worth more, and every alarm outside the windows costs.
 
 ```sh
 python datasets/nab.py nab_real.tar.gz nab_artificial.tar.gz --output outputs/nab
@@ -40,14 +40,13 @@ python experiments/nab/run.py --data outputs/nab    # experiments/nab/results/na
 python experiments/pages.py                     # this page
 ```
 
-`detector` is `tsforecast.analysis.detector.Detector` with its default settings, the same for all files; it learns from
-the first 15 % of a file and goes on. The threshold is the best for the whole corpus and each profile, as it is for all
-detectors of the benchmark.
+`detector` is [`Detector`](../howto/anomalies.md#online) with its default settings. It learns from the first
+15 % of a file and goes on. As for all detectors of the benchmark, the threshold is the best one for the whole
+corpus and each profile.
 
 Rows in `code` are ours, by our scorer, which agrees with the official one. The others are published: final_results.json
-of numenta/NAB, commit ea702d75. Published scores are not all that its present code gives, which tries every threshold:
-run anew it gives `random` the score of our row of that name, above the published one. A score behind an arrow is of the
-official code, run anew; other published ones may be too low as well.
+of numenta/NAB, commit ea702d75. The present official code tries every threshold and may give
+higher scores. A score behind an arrow comes from that code; other published scores may be too low as well.
 
 | detector | standard | low FP | low FN | ms a record |
 | --- | --- | --- | --- | --- |
@@ -72,11 +71,6 @@ first half is too high, and that of the others a little:
 | files | standard | low FP | low FN |
 | --- | --- | --- | --- |
 {halves}
-
-On the first half these did not help, or not on the other half as well: levels that outliers move less; levels and
-novelty of stretches; the tail probability of the mixture instead of its density; densities of all past values as a
-further regime; novelty given the time of the day; logarithms beside values; a prior that favours the smallest scale;
-other gains, scales and counts.
 """
 
 

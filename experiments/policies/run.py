@@ -3,7 +3,7 @@
     python experiments/policies/run.py  # CartPole-v1, ten seeds of all agents
     python experiments/policies/run.py --envs Pendulum-v1 --particles 4  # its actions are numbers: Gaussian policies
     python experiments/policies/run.py --envs Acrobot-v1 --particles 4 --horizon 500 --iterations 20
-    python experiments/policies/run.py --summary  # means and standard errors, as in docs/particles.md
+    python experiments/policies/run.py --summary  # means and standard errors
     python experiments/policies/run.py --draw  # docs/images/policies.png
 
 Policies have four episodes each in an iteration, and "joint" is one policy that has the episodes of all. Scores are

@@ -11,7 +11,7 @@ of `trump-approval`, and `friedman-drift`, whose function is another one between
 Accuracy and log-loss (nats) are means over the items whose class has come before. Probabilities are cut at 1e-6, which
 spares learners that hold a class for impossible. Errors of numbers are over all items but the first. Seconds are of the
 CPU. Settings in the table are all that differ from the library's defaults, but that {} of ours is without a drift;
-docs/learners-results.md says how they came about.
+they were compared on the first 5000 days of noaa.
 Finished rows are not computed again.
 """
 

@@ -4,8 +4,8 @@ Of the folders which `experiments/table1/run.sh` leaves: on each data set and by
 `best` with the lowest CRPS in results/table1.csv minus every other row, over the same series and windows, with a 95 %
 interval (`paired_difference`); and every switching model without options minus the `issm` without any. The scores of a
 row's seeds are averaged first, so an interval speaks of series and windows, and the deviation over seeds in
-docs/results.md of the rest. A line of results/differences.csv is replaced by a newer one of the same two rows; those
-whose folders are gone stay.
+docs/benchmarks/results.md of the rest. A line of results/differences.csv is replaced by a newer one of the same two
+rows; those whose folders are gone stay.
 """
 
 import argparse

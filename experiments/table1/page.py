@@ -1,7 +1,6 @@
-"""docs/results.md, the table in the README and scores in docs/models, of results/table1.csv and differences.csv.
+"""docs/benchmarks/results.md and the table in the README, of results/table1.csv and differences.csv.
 
-`experiments/pages.py` writes them. In a page of docs/models what is between `<!-- table1: NAMES -->` and `<!-- end -->`
-becomes the rows of these models.
+`experiments/pages.py` writes them.
 """
 
 import pathlib
@@ -16,9 +15,8 @@ from experiments.table1.differences import LINEAR, Row, best_of
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLE = ROOT / "experiments" / "table1" / "results" / "table1.csv"
 README = ROOT / "README.md"
-PAGE = ROOT / "docs" / "results.md"
+PAGE = ROOT / "docs" / "benchmarks" / "results.md"
 DIFFERENCES = ROOT / "experiments" / "table1" / "results" / "differences.csv"
-MARKED = re.compile(r"(<!-- table1: ([^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PROTOCOLS = ("rolling", "long_term")
 DEFAULT = ("auto", "default")
 DATA = {
@@ -41,17 +39,29 @@ SUMMARY = ("auto", "issm", "rsgls-issm", "sgls", "arsgls")  # the columns of the
 BETWEEN = re.compile(r"(<!-- results -->\n).*?(<!-- end -->)", re.DOTALL)
 INTRODUCTION = """# Results
 
-Made by `python experiments/pages.py` from `experiments/table1/results/table1.csv`, which
-`experiments/table1/run.sh` fills; every line there has its command and the commit of a tree without changes. CRPS is
-the weighted quantile loss over tenths with 100 sample paths (exact quantiles for the classics),
-mean ± standard deviation over seeds (in brackets: how many), lower is better.
-Recipes: `default` has no option but data and seed: the data choose, and the seconds include the choice. `baseline` are
-[models of others](models/baselines.md). `best` are settings that were chosen while looking at these windows. `paper`
-are the settings of the papers with as many iterations as ten or fifteen minutes on one core allow, so they say what
-these minutes buy, and not what the models can. `fivo` is `best` with something changed. Options are in
-`tsforecast/recipes`, and `tsforecast train MODEL --recipe NAME --dataset NAME` takes them. Seconds are wall time of
-training, in part of runs that shared two cores with others. Baselines that are not in a table were not run there. A
-damped level with seasons, by maximum likelihood of every series, is not among them ([more](showcase.md)).
+All models are trained and scored on five data sets. Cells are the CRPS (weighted quantile loss over tenths) as mean
+± standard deviation over seeds; the number of seeds is in brackets. Lower is better. *Rolling* forecasts one horizon
+from each window; *long-term* forecasts all windows at once.
+
+| recipe | settings |
+| --- | --- |
+| `default` | no option but data and seed; the seconds include the choice of the model |
+| `baseline` | [models of others](../models/baselines.md) |
+| `best` | chosen with a look at these very windows |
+| `paper` | settings of the papers, with ten or fifteen minutes on one core, and so far too few iterations |
+| `fivo` | `best` with other options |
+
+`tsforecast train MODEL --recipe NAME --dataset NAME` takes a recipe. Seconds are wall time of training; some runs
+shared two cores with others. A baseline that is not in a table was not run there.
+
+These models lose in three places. Over days of `solar`, `auto` is behind AutoETS and every switching model
+([why](../choosing.md#where-auto-loses)). On `electricity-18dec` and `traffic`, switches gain little over `issm`. A
+damped level with seasons, fitted to every series by maximum likelihood, is not among the baselines; it is a strong one.
+
+```sh
+experiments/table1/run.sh     # fills experiments/table1/results/table1.csv
+python experiments/pages.py   # writes this page and the table of the README
+```
 """
 
 
@@ -87,25 +97,6 @@ def table_of(rows: pd.DataFrame, dataset: str) -> list[str]:
     if dataset == "exchange":
         lines += [f"| {name} | Kurle et al. (2020) | {a} | {b} | 2500 | |" for name, (a, b) in PAPER.items()]
     return [*lines, "", verdict(means.droplevel("dataset"), dataset), "", *paired(rows, dataset)]
-
-
-def rows_of(rows: pd.DataFrame, models: list[str]) -> list[str]:
-    """Markdown lines of some models on all data sets."""
-    part = rows.loc[rows["model"].isin(models) & rows["dataset"].isin(list(DATA))]
-    if part.empty:
-        return ["None yet."]
-    stats, facts = statistics(part)
-    lines = [
-        "CRPS, mean ± standard deviation over (number of) seeds; seconds of training on one core "
-        "([results](../results.md)).",
-        "",
-        "| data | model | recipe | rolling | long-term | iterations | seconds |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    order = {name: place for place, name in enumerate([*DATA, *models])}
-    for key in sorted(stats.index, key=lambda key: (order[key[0]], order[key[1]], key[2])):
-        lines.append(f"| {key[0]} | `{key[1]}` | {key[2]} | {' | '.join(cells_of(stats, facts, key))} |")
-    return lines
 
 
 def cell(mean: float, deviation: float, count: float) -> str:
@@ -217,9 +208,4 @@ def pages(rows: pd.DataFrame | None = None) -> dict[pathlib.Path, str]:
     found = {PAGE: "\n".join(lines).rstrip() + "\n"}
     table = "\n".join([*summary(rows), ""])
     found[README] = BETWEEN.sub(lambda match: f"{match[1]}{table}{match[2]}", README.read_text(encoding="utf-8"))
-    for page in sorted((ROOT / "docs" / "models").glob("*.md")):
-        found[page] = MARKED.sub(
-            lambda match: "\n".join([match[1], *rows_of(rows, match[2].split()), "", match[3]]),
-            page.read_text(encoding="utf-8"),
-        )
     return found

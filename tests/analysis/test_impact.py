@@ -345,8 +345,9 @@ def test_the_command_writes_tables_and_a_picture(tmp_path, capsys):
 
 def test_the_page_shows_the_table_of_the_results():
     root = Path(__file__).parents[2]
-    script = importlib.import_module("experiments.impact.run")
-    rows, page = pd.read_csv(root / "experiments" / "impact" / "results" / "impact.csv"), script.PAGE.read_text()
-    assert script.with_table(page, rows) == page
+    script = importlib.import_module("experiments.impact.page")
+    rows = pd.read_csv(root / "experiments" / "impact" / "results" / "impact.csv")
+    page = script.PAGE.read_text()
+    assert script.page(rows) == page
     assert all(f"| {name} |" in page for name in rows["set"])
-    assert script.with_table(page, rows.assign(average=0.5)) != page
+    assert script.page(rows.assign(average=0.5)) != page

@@ -29,6 +29,11 @@ def test_every_page_with_a_table_of_its_own_is_among_them(page_of):
     assert makers == {Path(module.__file__) for module in page_of("experiments.pages").MODULES}
 
 
+def test_numbers_in_pages_have_no_zero_before_the_point(page_of):
+    decimal = page_of("experiments.markdown").decimal
+    assert [decimal(value) for value in (0.5, -0.25, 10.25, float("nan"))] == [".500", "-.250", "10.250", "-"]
+
+
 def test_anomaly_scores_say_who_is_ahead_by_the_official_code_run_anew(page_of):
     rows = [
         {"detector": name, "files": files, "profile": profile, "score": score, "hits": 5, "windows": 9}

@@ -233,22 +233,12 @@ def test_the_page_shows_differences_from_the_present_best(scripts, scored, tmp_p
     assert "mstl" not in text
 
 
-def test_pages_of_models_have_their_rows_between_the_marks(scripts):
+def test_figures_of_benchmarks_are_on_their_own_pages(scripts):
+    """Neither pages of models nor how-to guides are written from tables of results."""
     leaderboard = scripts["leaderboard"]
-    cost = {"iterations": 10, "train_s": 5}
-    rows = [
-        {"dataset": "wiki", "model": "gls", "recipe": "best", "seed": seed, "protocol": protocol, "crps": crps, **cost}
-        for seed, crps in enumerate((0.2, 0.4))
-        for protocol in ("rolling", "long_term")
-    ]
-    lines = leaderboard.rows_of(pd.DataFrame(rows), ["gls"])
-    assert lines[-1] == "| wiki | `gls` | best | .3000 ± .1414 (2) | .3000 ± .1414 (2) | 10 | 5 |"
-    assert leaderboard.rows_of(pd.DataFrame(rows), ["issm"]) == ["None yet."]
-    found = {page.stem: text for page, text in leaderboard.pages(pd.DataFrame(rows)).items()}
-    assert lines[-1] in found["gls"]
-    assert lines[-1] not in found["issm"]
-    assert "None yet." in found["issm"]
-    assert found["issm"].count("## ") == (leaderboard.ROOT / "docs" / "models" / "issm.md").read_text().count("## ")
+    assert set(leaderboard.pages()) == {leaderboard.README, leaderboard.PAGE}
+    generated = importlib.import_module("experiments.pages").pages()
+    assert {page.parent.name for page in generated} - {leaderboard.ROOT.name} == {"benchmarks"}
 
 
 def test_a_table_takes_columns_that_have_come_since(scripts, tmp_path):
