@@ -13,7 +13,6 @@ floor and roof where they are in the box.
 
 import dataclasses
 import functools
-import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from types import ModuleType
@@ -41,6 +40,7 @@ from experiments.video.worlds import (
     half_planes,
     initial_states,
 )
+from tsforecast.processes import imported_once
 from tsforecast.progress import is_watched
 
 OVERLAP = 0.1  # of ball and wall in what `simulate` begins from, at most, in pixels
@@ -187,8 +187,7 @@ def _map(work: Any, groups: Sequence[Any], workers: int) -> Iterator[Any]:
     if workers < 2 or len(groups) < 2:
         yield from map(work, groups)
         return
-    # "spawn", because a process which has run torch's threads cannot be forked safely.
-    with ProcessPoolExecutor(min(workers, len(groups)), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(workers, len(groups)), imported_once(__name__)) as pool:
         yield from pool.map(work, groups, chunksize=max(min(len(groups) // (4 * workers), 4), 1))
 
 

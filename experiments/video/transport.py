@@ -12,13 +12,11 @@ How bright a frame is as a whole does not count. An empty frame has no distribut
 any other frame it is a diagonal of the grid, the most that two frames can differ by.
 """
 
-import multiprocessing
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing.context import BaseContext
 from typing import Any
 
 import numpy as np
@@ -27,6 +25,7 @@ from scipy.spatial.distance import cdist
 from tqdm import tqdm
 
 from tsforecast.evaluation.metrics import Array
+from tsforecast.processes import imported_once
 from tsforecast.progress import is_watched
 
 _ROUNDING = 1e-14  # differences of shares up to here are rounding: the smallest of 8-bit frames are far larger
@@ -145,23 +144,13 @@ def _map(tasks: Iterable[tuple[_Packed, _Packed]], workers: int) -> Iterator[Arr
         yield from map(_mean_distances, tasks)
         return
     waiting = deque()
-    with ProcessPoolExecutor(workers, mp_context=_processes()) as pool:
+    with ProcessPoolExecutor(workers, mp_context=imported_once(__name__, "ot")) as pool:
         for task in tasks:
             waiting.append(pool.submit(_mean_distances, task))
             if len(waiting) > _AHEAD * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def _processes() -> BaseContext:
-    # Not "fork": a process which has run torch's threads cannot be forked safely. A server forks from one import of
-    # the libraries, which takes seconds, where spawned processes would each import them.
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__", __name__, "ot"])
-    return context
 
 
 def _mean_distances(task: tuple[_Packed, _Packed]) -> Array:

@@ -134,7 +134,7 @@ REAL = [case for case, (_, options) in CASES.items() if options.get("likelihood"
 
 def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
     """In float64 and away from its symmetric initial values, so that every parameter matters."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     name, chosen = CASES[case]
     fixed = {
         "freq": "D",
@@ -149,7 +149,8 @@ def make_model(case: str, seed: int = 0, **options: Any) -> AbstractForecaster:
         "objective": "likelihood",
         "clip": "none",
     }
-    fixed = {key: value for key, value in fixed.items() if key in options_of(MODELS[name])}
+    known = options_of(MODELS[name])
+    fixed = {key: value for key, value in fixed.items() if key in known}
     model = build(MODELS[name], **{**fixed, **chosen, **options}).double()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -114,7 +114,7 @@ def test_the_options_of_a_dense_switch_are_one_record_and_options_by_name(name, 
 def test_the_model_of_the_guide_keeps_the_contract(tmp_path):
     """It is put where the guide says, into a copy of the package, and passes the contract tests of all models there."""
     for folder in ("tsforecast", "tests"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "bundled"))
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("bundled", "*.pyc.*"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
     (tmp_path / "tsforecast" / "models" / "local_level.py").write_text(block)

@@ -26,12 +26,15 @@ LEARNERS = [
 # becomes of features that go or come in another order.
 BELIEFS = ("ekf", "vd-ekf", "lofi", "lrkf", "ogd")
 LEARNING = ("learn_one", "pickling", "predict", "seeding", "emerging")
+# Several steps for each observation: two are taken as ten are.
+SETTINGS = {"blr": {"iterations": 2}, "bbb": {"iterations": 2}}
 
 
 def all_checks(cls):
     """River's, of every learner: in full on the first data set of the first of the test parameters, else on a part."""
     known = {params.get("learner", "lofi") for params in cls._unit_test_params()}
-    others = [{"learner": name, "hidden": (4,)} for name in LEARNER_NAMES if name not in {"adf", *known}]
+    names = [name for name in LEARNER_NAMES if name not in {"adf", *known}]
+    others = [{"learner": name, "hidden": (4,), "settings": SETTINGS.get(name)} for name in names]
     if cls is OnlineClassifier:  # "adf" learns two classes, and no numbers
         others.append({"learner": "adf", "hidden": (4,)})
     for place, params in enumerate([*cls._unit_test_params(), *others]):
@@ -51,7 +54,7 @@ def all_checks(cls):
 def shortened(check):
     if not isinstance(check, functools.partial):
         return check
-    data = list(itertools.islice(check.keywords["dataset"], 10))
+    data = list(itertools.islice(check.keywords["dataset"], 6))
     return functools.update_wrapper(functools.partial(check.func, dataset=data), check.func)
 
 

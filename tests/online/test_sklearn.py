@@ -12,10 +12,11 @@ from tsforecast.learners import LEARNERS
 from tsforecast.online.river import OnlineRegressor
 from tsforecast.online.sklearn import BayesianOnlineClassifier, BayesianOnlineRegressor
 
-# Every learner; of a few rows at a time and few weights, which is all that these checks need.
+# Every learner; of few weights. The first takes few rows at a time, and so many steps; of the others the step is what
+# differs, of which hundreds of rows need some, and a few rows one that is not full.
 SMALL = [
     {"hidden": (), "block": 3},
-    *({"learner": name, "hidden": (4,), "block": 5} for name in LEARNERS),
+    *({"learner": name, "hidden": (4,), "block": 12} for name in LEARNERS),
 ]
 
 # A row that counts thrice is one step of thrice the evidence, and is standardised once: not three steps.

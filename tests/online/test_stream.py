@@ -4,11 +4,8 @@ import dataclasses
 import io
 import json
 import math
-import os
 import resource
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -25,6 +22,7 @@ from tsforecast.online.prequential import Setup, advance, begin, scores
 from tsforecast.online.saved_progress import load, save
 from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream
+from tsforecast.processes import imported_once
 
 CONFIG = OnlineConfig(LearnerConfig("vd-ekf", variance=1.0, drift="none", rank=2), (), "tanh")
 CLASSES, NUMBERS = Setup(CONFIG, 3), Setup(CONFIG, 0)
@@ -162,14 +160,15 @@ def test_a_killed_run_goes_on_without_losing_or_repeating_an_item(tmp_path):
         "7",
     ]
     assert main(["stream", *options, "--output", str(tmp_path / "whole")]) == 0
-    command = [sys.executable, "-m", "tsforecast.cli", "stream", *options, "--output", str(tmp_path / "killed")]
-    command[1:3] = ["-c", "import sys; from tsforecast.cli import main; sys.exit(main(sys.argv[1:]))"]
-    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    command = ["stream", *options, "--output", str(tmp_path / "killed")]
+    process = imported_once("tsforecast.cli.stream").Process(target=main, args=(command,))
+    process.start()
     items = tmp_path / "killed" / "items.csv"
-    while not (items.exists() and items.read_text().count("\n") > 50) and process.poll() is None:
+    while not (items.exists() and items.read_text().count("\n") > 50) and process.is_alive():
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL  # it had not come to its end
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL  # it had not come to its end
     with items.open("a") as file:
         file.write("half a ro")  # as when it is killed while writing
     (tmp_path / "killed" / ".state.part-0123456789abcdef.pt").write_bytes(b"half a state")

@@ -7,7 +7,6 @@ that is forecast in another way than the name says is counted among the deviatio
 """
 
 import logging
-import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,6 +22,7 @@ from scipy.stats import norm
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.evaluation.classical import CLASSICS, Classical, plausible
 from tsforecast.evaluation.metrics import LEVELS, Array
+from tsforecast.processes import imported_once
 from tsforecast.progress import follow
 
 logger = logging.getLogger(__name__)
@@ -234,8 +234,7 @@ def _map(
     if workers < 2 or len(rows) < 2:
         yield from map(work, rows)
         return
-    # "spawn", because a process which has run torch's threads cannot be forked safely.
-    with ProcessPoolExecutor(min(workers, len(rows)), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(workers, len(rows)), imported_once(__name__)) as pool:
         yield from pool.map(work, rows, chunksize=4)
 
 

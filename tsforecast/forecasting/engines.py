@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from tsforecast.processes import imported_once
 from tsforecast.wording import option
 
 Job = tuple[Any, ...]
@@ -34,8 +35,8 @@ def local(function: Callable[..., Any], jobs: Sequence[Job], workers: int, addre
     if min(workers, len(jobs)) <= 1:
         yield from (function(*job) for job in jobs)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), context, _end_with_parent) as pool:
+    processes = imported_once(function.__module__)
+    with ProcessPoolExecutor(min(workers, len(jobs)), processes, _end_with_parent) as pool:
         waiting = [pool.submit(function, *job) for job in jobs]
         try:
             for done in as_completed(waiting):

@@ -90,12 +90,18 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.fixture(scope="module", params=SOURCES)
+def table(request, tmp_path_factory):
+    """A file, and what is read from it."""
+    path = SOURCES[request.param](make_frame(), tmp_path_factory.mktemp("table"))
+    return path, read_task(path)
+
+
 @pytest.mark.parametrize("buckets", [1, 3])
-def test_buckets_hold_what_the_table_holds(source, buckets, tmp_path):
-    path = SOURCES[source](make_frame(), tmp_path)
+def test_buckets_hold_what_the_table_holds(table, buckets, tmp_path):
+    path, expected = table
     survey = make_buckets([str(path)], tmp_path / "out", buckets)
-    assert_same(read_task(tmp_path / "out"), read_task(path))
+    assert_same(read_task(tmp_path / "out"), expected)
     found = read_survey(tmp_path / "out")
     assert found.tally.as_json() == survey.tally.as_json()
     assert replace(found, tally=survey.tally) == survey
