@@ -8,10 +8,12 @@ import torch
 from tsforecast import IrregularEstimator, IrregularPredictor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, over_gaps
+from tsforecast.data.files import save_tensors
 from tsforecast.data.irregular import IrregularTask
+from tsforecast.data.tensors import load_tensors
 from tsforecast.data.timed_entries import after, before
+from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.irregular import strongest_frequency
-from tsforecast.forecasting.timed_beliefs import load_timed, save_timed
 
 HOUR = 3600 * 10**9
 _HALVES = (slice(20), slice(20, None))  # the second begins at the moment at which the first ends
@@ -79,8 +81,8 @@ def test_beliefs_that_are_updated_forecast_like_the_whole_past(model, tmp_path):
     predictor = train(model, scaling="none")
     past = entries()
     early, late = ([{**e, "times": e["times"][part], "target": e["target"][part]} for e in past] for part in _HALVES)
-    save_timed(tmp_path / "beliefs.pt", predictor.filter(early).values(), predictor.net)
-    moved = load_timed(tmp_path / "beliefs.pt", predictor.net)
+    save_beliefs(tmp_path / "beliefs.pt", predictor.filter(early).values(), predictor.net)
+    moved = load_beliefs(tmp_path / "beliefs.pt", predictor.net)
     for k in range(len(late[0]["times"])):
         one = {**late[0], "times": late[0]["times"][k : k + 1], "target": late[0]["target"][k : k + 1]}
         moved = predictor.update(moved, [one])
@@ -298,9 +300,25 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
         ValueError, match="expected a series with observations at two times before its test part, got 'a'"
     ):
         IrregularEstimator(horizon=1).train(alone)
-    save_timed(tmp_path / "b.pt", beliefs.values(), predictor.net)
+    save_beliefs(tmp_path / "b.pt", beliefs.values(), predictor.net)
     with pytest.raises(ValueError, match="beliefs of another model"):
-        load_timed(tmp_path / "b.pt", train("gls").net)
+        load_beliefs(tmp_path / "b.pt", train("gls").net)
+
+
+def test_beliefs_of_older_files_are_read(predictor, tmp_path):
+    """Those of series with clocks of their own had a form of their own."""
+    known = predictor.filter(entries())
+    save_beliefs(tmp_path / "new.pt", known.values(), predictor.net)
+    payload = load_tensors(tmp_path / "new.pt")
+    payload["beliefs"] = [
+        {"item_id": r["item_id"], "time": r["end"], "belief": r["belief"]} for r in payload["beliefs"]
+    ]
+    save_tensors({**payload, "timed": True}, tmp_path / "old.pt")
+    old = load_beliefs(tmp_path / "old.pt", predictor.net)
+    assert {item: one.end for item, one in old.items()} == {item: one.end for item, one in known.items()}
+    asked = times_of(entries()[2], 1, 5)
+    (found,), (expected,) = predictor.forecast_from(old, asked), predictor.forecast_from(known, asked)
+    np.testing.assert_array_equal(found.mean, expected.mean)
 
 
 def test_a_saved_predictor_that_is_damaged_is_refused(predictor, tmp_path):
