@@ -81,7 +81,9 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
     assert f"--resume {made / 'stopped'}" in capsys.readouterr().err
     assert main(["train", "--resume", str(made / "stopped")]) == 0
     assert "goes on after epoch" in capsys.readouterr().err
-    whole, stopped = (torch.load(made / run / "predictor" / "weights.pt", weights_only=True) for run in RUNS)
+    whole, stopped = (
+        torch.load(made / run / "predictor" / "prediction-net-state.pt", weights_only=True) for run in RUNS
+    )
     assert all(torch.equal(whole[name], stopped[name]) for name in whole)
     assert [len(pd.read_csv(made / run / "metrics.csv")) for run in RUNS] == [3, 3]
     assert main(["evaluate", str(made / "whole"), "--plot_series=0"]) == 0

@@ -1,11 +1,13 @@
 """The estimator and predictor of series with clocks of their own."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from tsforecast import IrregularEstimator, IrregularPredictor
+from tsforecast import IrregularEstimator, IrregularPredictor, load_predictor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, over_gaps
 from tsforecast.data.files import save_tensors
@@ -323,16 +325,35 @@ def test_beliefs_of_older_files_are_read(predictor, tmp_path):
 
 def test_a_saved_predictor_that_is_damaged_is_refused(predictor, tmp_path):
     predictor.save(tmp_path / "p")
-    record = tmp_path / "p" / "irregular.json"
+    record = tmp_path / "p" / "predictor.json"
     text = record.read_text()
     record.write_text(text.replace('"horizon": 86400000000000', '"horizon": "long"'))
-    with pytest.raises(ValueError, match="is damaged: horizon not as expected"):
+    with pytest.raises(ValueError, match="expected horizon of type <class 'int'>, got 'long'"):
         IrregularPredictor.load(tmp_path / "p")
     record.write_text(text.replace("day_with_1_harmonic", "day_with_2_harmonics"))
     with pytest.raises(ValueError, match=r"holds no readable predictor.*do not fit"):
         IrregularPredictor.load(tmp_path / "p")
     with pytest.raises(FileNotFoundError, match="expected a saved predictor"):
         IrregularPredictor.load(tmp_path / "none")
+    record.write_text(text)
+    with pytest.raises(ValueError, match=r"whose time is a grid, got 'clock'; IrregularPredictor.load reads it"):
+        load_predictor(tmp_path / "p")
+
+
+def test_a_predictor_of_an_older_folder_is_read(predictor, tmp_path):
+    """Those of series with clocks of their own had names and an order of their own."""
+    predictor.save(tmp_path)
+    record = json.loads((tmp_path / "predictor.json").read_text())
+    older = record | record.pop("preparation") | record.pop("predictor") | {"tsforecast_format": 2}
+    del older["time"], older["batch_size"], older["predictor"]
+    (tmp_path / "irregular.json").write_text(json.dumps(older))
+    (tmp_path / "predictor.json").unlink()
+    (tmp_path / "prediction-net-state.pt").rename(tmp_path / "weights.pt")
+    found = IrregularPredictor.load(tmp_path)
+    pd.testing.assert_frame_equal(found.predict_frame(entries()), predictor.predict_frame(entries()))
+    (tmp_path / "irregular.json").write_text(json.dumps(older | {"tsforecast_format": 1}))
+    with pytest.raises(ValueError, match="has format 1, this version of tsforecast reads format 4"):
+        IrregularPredictor.load(tmp_path)
 
 
 def test_oscillations_begin_at_the_peak_of_the_periodogram():

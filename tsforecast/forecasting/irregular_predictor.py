@@ -11,6 +11,7 @@ from gluonts.itertools import batcher
 from numpy.typing import NDArray
 
 from tsforecast.data.dataframes import columns_of
+from tsforecast.data.files import replace_folder
 from tsforecast.data.irregular import read_irregular
 from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.quantiles import TENTHS, check_levels
@@ -18,6 +19,7 @@ from tsforecast.data.roles import Columns
 from tsforecast.data.timed_entries import check_timed
 from tsforecast.forecasting.beliefs import LiveBelief, join, split
 from tsforecast.forecasting.exact import BatchMarginals
+from tsforecast.forecasting.serialization import NOT_SAVED, declared, read_parts, write_parts
 from tsforecast.forecasting.timed_answers import (
     ahead,
     at_rows,
@@ -29,7 +31,6 @@ from tsforecast.forecasting.timed_answers import (
 )
 from tsforecast.forecasting.timed_asked import NOTHING, Covariates, Times, asked_entry, asked_of, merged, with_times
 from tsforecast.forecasting.timed_batches import Clock
-from tsforecast.forecasting.timed_files import read_timed, write_timed
 from tsforecast.forecasting.timed_forecast import TimedForecast
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.marginals import Marginals
@@ -56,11 +57,11 @@ class IrregularPredictor:
         *,
         batch_size: int = 32,
         columns: dict[str, list[str]] | None = None,
-        categories: Mapping[str, Sequence[str]] | None = None,
-        targets: Sequence[str] = (),
+        categories: dict[str, list[str]] | None = None,
+        targets: list[str] | None = None,
     ) -> None:
         self.net, self.clock, self.horizon, self.batch_size = net, clock, horizon, batch_size
-        self.columns, self.categories, self.targets = columns, dict(categories or {}), tuple(targets)
+        self.columns, self.categories, self.targets = columns, categories or {}, targets or []
 
     @property
     def roles(self) -> Columns | None:
@@ -356,8 +357,11 @@ class IrregularPredictor:
 
     def save(self, folder: str | Path) -> None:
         """Write the predictor; an existing folder is replaced whole."""
-        about = {"columns": self.columns, "categories": self.categories, "targets": list(self.targets)}
-        write_timed(Path(folder), self.net, self.clock, {"horizon": self.horizon, **about})
+        folder = Path(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        names = [name for name in declared(type(self)) if name not in NOT_SAVED]
+        with replace_folder(folder) as scratch:
+            write_parts(scratch, self.net, self.clock, {name: getattr(self, name) for name in names})
 
     @classmethod
     def load(cls, folder: str | Path) -> "IrregularPredictor":
@@ -367,8 +371,8 @@ class IrregularPredictor:
             FileNotFoundError: If there is no such folder or file.
             ValueError: If it is damaged, of another program or of another format.
         """
-        net, clock, about = read_timed(Path(folder))
-        return cls(net, clock, **about)
+        net, clock, arguments = read_parts(Path(folder), cls, Clock, torch.device("cpu"))
+        return cls(net.eval(), clock, **arguments)
 
 
 def frame_of(

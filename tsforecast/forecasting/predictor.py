@@ -100,7 +100,7 @@ class StateSpacePredictor(PyTorchPredictor):
             ValueError: If it is damaged, of another program or of another format, or if there is no such device.
         """
         target = find_device("auto" if device is None else device)
-        net, preparation, arguments = read_parts(Path(path), cls, target)
+        net, preparation, arguments = read_parts(Path(path), cls, Prepare, target)
         return cls(net, preparation, **arguments).to(target)  # pyright: ignore[reportReturnType]
 
     def predict(  # pyright: ignore[reportIncompatibleMethodOverride]
