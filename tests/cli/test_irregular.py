@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 from tsforecast.cli import main
 
@@ -104,6 +105,14 @@ class Stop(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.getMessage().startswith("epoch 3 of"):
             raise KeyboardInterrupt
+
+
+def test_options_are_printed_and_nothing_is_trained(made, capsys):
+    capsys.readouterr()
+    assert train(made, "--print_config", "--output", str(made / "printed")) == 0
+    said = yaml.safe_load(capsys.readouterr().out)
+    assert [said[name] for name in ("irregular", "horizon", "components", "max_epochs")] == [True, "12h", "auto", 1]
+    assert not (made / "printed").exists()
 
 
 def test_what_does_not_go_together_is_refused(made, capsys):

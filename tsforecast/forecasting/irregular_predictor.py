@@ -11,7 +11,6 @@ from gluonts.itertools import batcher
 from numpy.typing import NDArray
 
 from tsforecast.data.dataframes import columns_of
-from tsforecast.data.files import replace_folder
 from tsforecast.data.irregular import read_irregular
 from tsforecast.data.naming import as_read, cells_of
 from tsforecast.data.quantiles import TENTHS, check_levels
@@ -19,7 +18,8 @@ from tsforecast.data.roles import Columns
 from tsforecast.data.timed_entries import check_timed
 from tsforecast.forecasting.beliefs import LiveBelief, join, split
 from tsforecast.forecasting.exact import BatchMarginals
-from tsforecast.forecasting.serialization import NOT_SAVED, declared, read_parts, write_parts
+from tsforecast.forecasting.predictor import save_predictor
+from tsforecast.forecasting.serialization import read_parts, write_parts
 from tsforecast.forecasting.timed_answers import (
     ahead,
     at_rows,
@@ -357,11 +357,11 @@ class IrregularPredictor:
 
     def save(self, folder: str | Path) -> None:
         """Write the predictor; an existing folder is replaced whole."""
-        folder = Path(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        names = [name for name in declared(type(self)) if name not in NOT_SAVED]
-        with replace_folder(folder) as scratch:
-            write_parts(scratch, self.net, self.clock, {name: getattr(self, name) for name in names})
+        save_predictor(self, folder)
+
+    def serialize(self, path: Path) -> None:
+        """Writes the predictor into a folder that is there; see `tsforecast.forecasting.serialization`."""
+        write_parts(path, self.net, self.clock, self)
 
     @classmethod
     def load(cls, folder: str | Path) -> "IrregularPredictor":

@@ -32,7 +32,7 @@ RECORD = "predictor.json"
 WEIGHTS = "prediction-net-state.pt"
 
 # Arguments of the predictor that are parts of their own, or chosen anew.
-NOT_SAVED = frozenset({"prediction_net", "input_transform", "device", "net", "clock"})
+_NOT_SAVED = frozenset({"prediction_net", "input_transform", "device", "net", "clock"})
 
 _PARTS = ("model", "hyperparameters", "preparation", "predictor")
 _GRID, _CLOCK = "grid", "clock"
@@ -46,14 +46,14 @@ _OF_OLDER = ("horizon", "columns", "categories", "targets")
 Preparation = TypeVar("Preparation", Prepare, Clock)
 
 
-def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor: Mapping[str, Any]) -> None:
+def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor: Any) -> None:
     """Writes what `read_parts` reads.
 
     Args:
         folder: An existing folder for the predictor.
         net: A model of `MODELS`, or of `TIMED`.
         preparation: A `Prepare`, or a `Clock`.
-        predictor: Other arguments of the predictor, as plain values.
+        predictor: The predictor, which keeps the other arguments of its constructor under their names.
 
     Raises:
         ValueError: If the model or the preparation is of another class, which nobody could read again.
@@ -77,7 +77,7 @@ def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor:
         "model": names[type(net)],
         "hyperparameters": plain(net.hyperparameters),
         "preparation": plain(arguments),
-        "predictor": plain(dict(predictor)),
+        "predictor": {n: plain(getattr(predictor, n)) for n in declared(type(predictor)) if n not in _NOT_SAVED},
     }
     save_tensors(net.state_dict(), folder / WEIGHTS)
     with replace_file(folder / RECORD) as temporary:
@@ -110,7 +110,7 @@ def read_parts(
         check_arguments(path, "preparation", preparation, "Prepare", declared(Prepare))
     elif not has_fields(preparation, _OF_CLOCK):
         raise ValueError(f"{path}, preparation: expected {listed(_OF_CLOCK)} of a clock, got {preparation!r:.80}")
-    kept = {name: parameter for name, parameter in declared(predictor).items() if name not in NOT_SAVED}
+    kept = {name: parameter for name, parameter in declared(predictor).items() if name not in _NOT_SAVED}
     check_arguments(path, "predictor", record["predictor"], predictor.__name__, kept)
     weights = load_tensors(folder / (_OLDER_WEIGHTS if is_older else WEIGHTS), device)
     try:
