@@ -238,6 +238,15 @@ def test_paths_have_the_exact_distribution(predictor):
     assert (np.abs(mean - forecast.mean[:, 0]) < 4 * error).all()
 
 
+def test_paths_of_several_targets_are_all_in_the_table():
+    past = entries(targets=2)
+    (forecast,) = train("gls", past).forecast(past, times_of(past[1], 1, 2, 3), num_samples=4)
+    table = forecast.path_frame(["wind", "sun"])
+    assert list(table) == ["item_id", "timestamp", "target", "path", "value"]
+    values = table.set_index(["path", "target", "timestamp"])["value"].unstack(["target"])[["wind", "sun"]]
+    np.testing.assert_array_equal(values.to_numpy().reshape(4, 3, 2), forecast.paths)
+
+
 def test_components_add_up_to_the_level_of_observations(predictor):
     frame = predictor.components_frame(entries())
     assert set(frame["component"]) == {"level", "damped_level", "day_with_1_harmonic"}

@@ -27,7 +27,7 @@ from tsforecast.forecasting.timed_forecast import TimedForecast
 from tsforecast.models import DATA_DECIDED, options_of
 from tsforecast.models.continuous import TIMED
 from tsforecast.plots import colour_of, save_figure
-from tsforecast.plots.timed import TIMED_LEVELS, plot_timed
+from tsforecast.plots.forecasts import BAND_LEVELS, plot_timed
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
         count = chosen.num_samples if chosen.paths else 0
         answers = predictor.forecast(entries, times, count, chosen.seed, covariates)
     make_folder(out.parent)
-    frames = (a.path_frame() if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
+    frames = (a.path_frame(predictor.targets) if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
     cells = cells_of(entries)
     write_frames((as_read(frame, read, cells) for frame in frames), out)
     log.info("%s: %d series, %s", out, len(times), counted(sum(map(len, times.values())), "time"))
@@ -249,5 +249,5 @@ def _picture(predictor: IrregularPredictor, task: IrregularTask, model: str, cou
 
 
 def _frame(forecast: TimedForecast) -> pd.DataFrame:
-    frame = forecast.frame(TIMED_LEVELS)
+    frame = forecast.frame(BAND_LEVELS)
     return frame.query("target == '0'") if "target" in frame else frame
