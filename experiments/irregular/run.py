@@ -44,7 +44,7 @@ from tsforecast.data.timed_entries import median_gap
 from tsforecast.evaluation.metrics import LEVELS
 from tsforecast.io.files import replace_file
 from tsforecast.plots import COLOURS, save_figure
-from tsforecast.plots.timed import TIMED_LEVELS, plot_timed
+from tsforecast.plots.forecasts import BAND_LEVELS, plot_timed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEPT = ROOT / "outputs" / "irregular"
@@ -412,8 +412,8 @@ def draw_examples(path: pathlib.Path) -> None:
             entries.append({"item_id": item, "times": kept["times"], "target": kept["target"]})
             frames, times, values = [], [], []
             for question in QUESTIONS:
-                rows = kept[f"{question}_quantiles"][[LEVELS.index(level) for level in TIMED_LEVELS]]
-                frame = pd.DataFrame(dict(zip(map(str, TIMED_LEVELS), rows, strict=True)))
+                rows = kept[f"{question}_quantiles"][[LEVELS.index(level) for level in BAND_LEVELS]]
+                frame = pd.DataFrame(dict(zip(map(str, BAND_LEVELS), rows, strict=True)))
                 frames.append(frame.assign(timestamp=kept[f"{question}_times"].astype("datetime64[ns]")))
                 times.append(kept[f"{question}_times"])
                 values.append(kept[f"{question}_values"])

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 from tsforecast.cli import main
 
@@ -81,7 +82,9 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
     assert f"--resume {made / 'stopped'}" in capsys.readouterr().err
     assert main(["train", "--resume", str(made / "stopped")]) == 0
     assert "goes on after epoch" in capsys.readouterr().err
-    whole, stopped = (torch.load(made / run / "predictor" / "weights.pt", weights_only=True) for run in RUNS)
+    whole, stopped = (
+        torch.load(made / run / "predictor" / "prediction-net-state.pt", weights_only=True) for run in RUNS
+    )
     assert all(torch.equal(whole[name], stopped[name]) for name in whole)
     assert [len(pd.read_csv(made / run / "metrics.csv")) for run in RUNS] == [3, 3]
     assert main(["evaluate", str(made / "whole"), "--plot_series=0"]) == 0
@@ -102,6 +105,14 @@ class Stop(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.getMessage().startswith("epoch 3 of"):
             raise KeyboardInterrupt
+
+
+def test_options_are_printed_and_nothing_is_trained(made, capsys):
+    capsys.readouterr()
+    assert train(made, "--print_config", "--output", str(made / "printed")) == 0
+    said = yaml.safe_load(capsys.readouterr().out)
+    assert [said[name] for name in ("irregular", "horizon", "components", "max_epochs")] == [True, "12h", "auto", 1]
+    assert not (made / "printed").exists()
 
 
 def test_what_does_not_go_together_is_refused(made, capsys):

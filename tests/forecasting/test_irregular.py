@@ -1,17 +1,20 @@
 """The estimator and predictor of series with clocks of their own."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from tsforecast import IrregularEstimator, IrregularPredictor
+from tsforecast import IrregularEstimator, IrregularPredictor, load_predictor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, over_gaps
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.timed_entries import after, before
+from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.irregular import strongest_frequency
-from tsforecast.forecasting.timed_beliefs import load_timed, save_timed
+from tsforecast.io.tensors import load_tensors, save_tensors
 
 HOUR = 3600 * 10**9
 _HALVES = (slice(20), slice(20, None))  # the second begins at the moment at which the first ends
@@ -79,8 +82,8 @@ def test_beliefs_that_are_updated_forecast_like_the_whole_past(model, tmp_path):
     predictor = train(model, scaling="none")
     past = entries()
     early, late = ([{**e, "times": e["times"][part], "target": e["target"][part]} for e in past] for part in _HALVES)
-    save_timed(tmp_path / "beliefs.pt", predictor.filter(early).values(), predictor.net)
-    moved = load_timed(tmp_path / "beliefs.pt", predictor.net)
+    save_beliefs(tmp_path / "beliefs.pt", predictor.filter(early).values(), predictor.net)
+    moved = load_beliefs(tmp_path / "beliefs.pt", predictor.net)
     for k in range(len(late[0]["times"])):
         one = {**late[0], "times": late[0]["times"][k : k + 1], "target": late[0]["target"][k : k + 1]}
         moved = predictor.update(moved, [one])
@@ -234,6 +237,15 @@ def test_paths_have_the_exact_distribution(predictor):
     assert (np.abs(mean - forecast.mean[:, 0]) < 4 * error).all()
 
 
+def test_paths_of_several_targets_are_all_in_the_table():
+    past = entries(targets=2)
+    (forecast,) = train("gls", past).forecast(past, times_of(past[1], 1, 2, 3), num_samples=4)
+    table = forecast.path_frame(["wind", "sun"])
+    assert list(table) == ["item_id", "timestamp", "target", "path", "value"]
+    values = table.set_index(["path", "target", "timestamp"])["value"].unstack(["target"])[["wind", "sun"]]
+    np.testing.assert_array_equal(values.to_numpy().reshape(4, 3, 2), forecast.paths)
+
+
 def test_components_add_up_to_the_level_of_observations(predictor):
     frame = predictor.components_frame(entries())
     assert set(frame["component"]) == {"level", "damped_level", "day_with_1_harmonic"}
@@ -298,23 +310,58 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
         ValueError, match="expected a series with observations at two times before its test part, got 'a'"
     ):
         IrregularEstimator(horizon=1).train(alone)
-    save_timed(tmp_path / "b.pt", beliefs.values(), predictor.net)
+    save_beliefs(tmp_path / "b.pt", beliefs.values(), predictor.net)
     with pytest.raises(ValueError, match="beliefs of another model"):
-        load_timed(tmp_path / "b.pt", train("gls").net)
+        load_beliefs(tmp_path / "b.pt", train("gls").net)
+
+
+def test_beliefs_of_older_files_are_read(predictor, tmp_path):
+    """Those of series with clocks of their own had a form of their own."""
+    known = predictor.filter(entries())
+    save_beliefs(tmp_path / "new.pt", known.values(), predictor.net)
+    payload = load_tensors(tmp_path / "new.pt")
+    payload["beliefs"] = [
+        {"item_id": r["item_id"], "time": r["end"], "belief": r["belief"]} for r in payload["beliefs"]
+    ]
+    save_tensors({**payload, "timed": True}, tmp_path / "old.pt")
+    old = load_beliefs(tmp_path / "old.pt", predictor.net)
+    assert {item: one.end for item, one in old.items()} == {item: one.end for item, one in known.items()}
+    asked = times_of(entries()[2], 1, 5)
+    (found,), (expected,) = predictor.forecast_from(old, asked), predictor.forecast_from(known, asked)
+    np.testing.assert_array_equal(found.mean, expected.mean)
 
 
 def test_a_saved_predictor_that_is_damaged_is_refused(predictor, tmp_path):
     predictor.save(tmp_path / "p")
-    record = tmp_path / "p" / "irregular.json"
+    record = tmp_path / "p" / "predictor.json"
     text = record.read_text()
     record.write_text(text.replace('"horizon": 86400000000000', '"horizon": "long"'))
-    with pytest.raises(ValueError, match="is damaged: horizon not as expected"):
+    with pytest.raises(ValueError, match="expected horizon of type <class 'int'>, got 'long'"):
         IrregularPredictor.load(tmp_path / "p")
     record.write_text(text.replace("day_with_1_harmonic", "day_with_2_harmonics"))
     with pytest.raises(ValueError, match=r"holds no readable predictor.*do not fit"):
         IrregularPredictor.load(tmp_path / "p")
     with pytest.raises(FileNotFoundError, match="expected a saved predictor"):
         IrregularPredictor.load(tmp_path / "none")
+    record.write_text(text)
+    with pytest.raises(ValueError, match=r"whose time is a grid, got 'clock'; IrregularPredictor.load reads it"):
+        load_predictor(tmp_path / "p")
+
+
+def test_a_predictor_of_an_older_folder_is_read(predictor, tmp_path):
+    """Those of series with clocks of their own had names and an order of their own."""
+    predictor.save(tmp_path)
+    record = json.loads((tmp_path / "predictor.json").read_text())
+    older = record | record.pop("preparation") | record.pop("predictor") | {"tsforecast_format": 2}
+    del older["time"], older["batch_size"], older["predictor"]
+    (tmp_path / "irregular.json").write_text(json.dumps(older))
+    (tmp_path / "predictor.json").unlink()
+    (tmp_path / "prediction-net-state.pt").rename(tmp_path / "weights.pt")
+    found = IrregularPredictor.load(tmp_path)
+    pd.testing.assert_frame_equal(found.predict_frame(entries()), predictor.predict_frame(entries()))
+    (tmp_path / "irregular.json").write_text(json.dumps(older | {"tsforecast_format": 1}))
+    with pytest.raises(ValueError, match="has format 1, this version of tsforecast reads format 4"):
+        IrregularPredictor.load(tmp_path)
 
 
 def test_oscillations_begin_at_the_peak_of_the_periodogram():

@@ -10,7 +10,7 @@ import torch
 from tests.forecasting.test_irregular import HOUR, QUIET, entries, train
 from tsforecast import IrregularEstimator, IrregularPredictor
 from tsforecast.analysis.timed_regimes import timed_regimes
-from tsforecast.forecasting.timed_beliefs import load_timed, save_timed
+from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 
 LEVELS = [0.1, 0.5, 0.9]
 COMPONENTS = "level+damped_level+day_with_1_harmonic"
@@ -76,8 +76,8 @@ def test_beliefs_move_on_as_if_all_had_been_filtered_at_once(calm, tmp_path):
     past, (times, covariates) = priced(), asked(1, 30)
     names = ("times", "target", "feat_dynamic_real")
     begun = calm.filter([{**e, **{name: e[name][..., :20] for name in names}} for e in past])
-    save_timed(tmp_path / "beliefs.pt", begun.values(), calm.net)
-    moved = load_timed(tmp_path / "beliefs.pt", calm.net)
+    save_beliefs(tmp_path / "beliefs.pt", begun.values(), calm.net)
+    moved = load_beliefs(tmp_path / "beliefs.pt", calm.net)
     for k in range(20, 32):
         moved = calm.update(moved, [{**e, **{name: e[name][..., k : k + 1] for name in names}} for e in past])
     moved = calm.update(moved, [{**past[2], **{name: past[2][name][..., 32:] for name in names}}])
@@ -147,8 +147,8 @@ def test_regimes_of_a_dense_system_of_two_targets_are_filtered_saved_and_forecas
         error = one.paths.std(0) / np.sqrt(len(one.paths))
         spread = one.batch.marginals.mean[one.row].std(0).numpy() / 10
         assert (np.abs(one.paths.mean(0) - one.mean) < 4.5 * np.hypot(error, spread)).all()
-    save_timed(tmp_path / "beliefs.pt", found.filter(past).values(), found.net)
-    beliefs = load_timed(tmp_path / "beliefs.pt", again.net)
+    save_beliefs(tmp_path / "beliefs.pt", found.filter(past).values(), found.net)
+    beliefs = load_beliefs(tmp_path / "beliefs.pt", again.net)
     new = {"item_id": "s1", "times": times["s1"][:1], "target": [[1.0], [np.nan]], "feat_dynamic_real": [[0.5]]}
     beliefs = again.update(beliefs, [new])
     switch = beliefs["s1"].belief.particles.switch

@@ -2,26 +2,19 @@
 
 import json
 import logging
-import shlex
-import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 import pandas as pd
-import torch
 from jsonargparse import Namespace
-from lightning.pytorch.callbacks import Timer
 
-from tsforecast.cli import bulk_options, options, parsing, runs
-from tsforecast.cli.epochs import progress, trainer_options
-from tsforecast.cli.provenance import commit
-from tsforecast.cli.run_log import collected_notes, log_file
+from tsforecast.cli import bulk_options, options, runs
+from tsforecast.cli.epochs import trainer_options
 from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
-from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
 from tsforecast.evaluation.timed import forecast_quantiles, score_timed, timed_baselines
@@ -32,9 +25,8 @@ from tsforecast.io.files import make_folder, replace_file, replace_together
 from tsforecast.io.frame_files import write_frames
 from tsforecast.models import DATA_DECIDED, options_of
 from tsforecast.models.continuous import TIMED
-from tsforecast.plots import colour_of, plot_learning_curve, save_figure
-from tsforecast.plots.timed import TIMED_LEVELS, plot_timed
-from tsforecast.wording import counted, listed
+from tsforecast.plots import colour_of, save_figure
+from tsforecast.plots.forecasts import BAND_LEVELS, plot_timed
 
 log = logging.getLogger(__name__)
 
@@ -50,25 +42,17 @@ _DRAWN = 4  # series in a picture
 _SHOWN = 2.0  # times of the test part before it, in a picture
 
 
-def train(
-    model: str,
-    chosen: Namespace,
-    defaults: Mapping[str, Any],
-    argv: Sequence[str],
-    config: Callable[[str, Namespace], str],
-) -> int:
-    """Trains a model in continuous time.
+def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], argv: Sequence[str]) -> None:
+    """Give the options of `train MODEL --irregular` the defaults of models in continuous time, where nobody chose.
 
     Args:
         model: Its name.
-        chosen: Options of `train MODEL`.
+        chosen: Options of `train MODEL`, which are changed.
         defaults: What these are if nobody says anything.
         argv: Arguments of the command.
-        config: Makes the contents of config.yaml of a model and its options.
 
     Raises:
-        ValueError: If the model or an option does not go with --irregular, or data are not as expected.
-        FileNotFoundError: If there is no such file.
+        ValueError: If the model or an option does not go with --irregular.
     """
     if model not in TIMED:
         raise ValueError(f"--irregular goes with {listed(TIMED)}, got {model!r}")
@@ -87,36 +71,6 @@ def train(
     if not {"linear_epochs", "config"} & typed:
         for name, value in default_linear_epochs(model, chosen.max_epochs).items():
             chosen[name] = value
-    with collected_notes() as notes:
-        task = _task(chosen)
-        folder = Path(chosen.output) if chosen.output else runs.default_folder(model, task.name)
-    record = _record(model, folder, task, argv)
-    with runs.hold(folder):
-        runs.create(folder, config(model, chosen), record)
-        try:
-            return _train(folder, chosen, task, record, None, notes)
-        except Exception:
-            if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
-                shutil.rmtree(folder)
-            raise
-
-
-def go_on(folder: Path, record: dict[str, Any], chosen: Namespace) -> int:
-    """Goes on with a run that was stopped.
-
-    Args:
-        folder: Of the run.
-        record: Contents of run.json.
-        chosen: Options of its training.
-
-    Raises:
-        ValueError: If the data have changed, or the checkpoint is of another model.
-        FileNotFoundError: If a file is missing.
-    """
-    task = _task(chosen, record)
-    runs.check_resumed(folder, record, fingerprint(task))
-    with runs.hold(folder):
-        return _train(folder, chosen, task, record, runs.last_checkpoint(folder))
 
 
 def _own(model: str) -> dict[str, Any]:
@@ -124,49 +78,33 @@ def _own(model: str) -> dict[str, Any]:
     return {name: each for name, each in options_of(TIMED[model]).items() if name not in {*DATA_DECIDED, "unit"}}
 
 
-def _train(
-    folder: Path,
-    chosen: Namespace,
-    task: IrregularTask,
-    record: dict[str, Any],
-    checkpoint: Path | None,
-    notes: Sequence[logging.LogRecord] = (),
-) -> int:
-    """Trains from the beginning or from a checkpoint, and completes the run folder."""
-    model = record["model"]
-    if chosen.threads:
-        torch.set_num_threads(chosen.threads)
+def estimator(
+    folder: Path, model: str, chosen: Namespace, horizon: int, callbacks: Sequence[pl.Callback]
+) -> IrregularEstimator:
+    """Return the estimator of a run.
+
+    Args:
+        folder: Run folder, where checkpoints and losses go.
+        model: Its name.
+        chosen: Options of the run.
+        horizon: Time of a forecast, in nanoseconds.
+        callbacks: Beside the checkpoint after every epoch.
+    """
     names = (*_OF_ESTIMATOR, *_own(model))
     given = {name: chosen[name] for name in names if name in chosen and chosen[name] is not None}
     if not has_components(model):
         given.pop("components", None)
-    with log_file(folder / "train.log", notes):
-        log.info("%s: %s on %s, %d series with clocks of their own", folder, model, task.name, len(task.entries))
-        runs.keep_metrics(folder)
-        if checkpoint is not None:
-            log.info("goes on after epoch %d", len(runs.read_metrics(folder)))
-        timer = Timer(verbose=False)
-        trainer = trainer_options(folder, chosen, [timer, progress(chosen.max_epochs)])
-        pl.seed_everything(chosen.seed, verbose=False)
-        estimator = IrregularEstimator(model, task.horizon, seed=chosen.seed, trainer_kwargs=trainer, **given)
-        try:
-            predictor = estimator.train(task, ckpt_path=checkpoint)
-        except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
-            runs.log_stopped(folder)
-            return 130
-        metrics = runs.keep_metrics(folder)
-        save_figure(plot_learning_curve(metrics, title=f"{model}, {task.name}"), folder / "learning_curve.png")
-        seconds = round(timer.time_elapsed(), 1)
-        components = predictor.net.hyperparameters.get("components")
-        record = record | {"epochs": len(metrics), "seconds": seconds, "components": components}
-        runs.write_record(folder, record)
-        predictor.save(folder / runs.PREDICTOR)
-        log.info("%s: finished after %.0f s; `%s %s` scores it", folder, seconds, parsing.typed("evaluate"), folder)
-    return 0
+    trainer = trainer_options(folder, chosen, callbacks)
+    return IrregularEstimator(model, horizon, seed=chosen.seed, trainer_kwargs=trainer, **given)
 
 
-def _task(chosen: Namespace, record: Mapping[str, Any] | None = None) -> IrregularTask:
-    """The series that the options choose, split as a run has found it before."""
+def task_of(chosen: Namespace, record: Mapping[str, Any] | None = None) -> IrregularTask:
+    """Return the series that the options choose, split as a run has found it before.
+
+    Raises:
+        ValueError: If data are not as expected.
+        FileNotFoundError: If there is no such file.
+    """
     known = {} if record is None else record["irregular"]
     found = None if record is None else runs.columns_of_run(dict(record))
     return read_irregular(
@@ -178,22 +116,12 @@ def _task(chosen: Namespace, record: Mapping[str, Any] | None = None) -> Irregul
     )
 
 
-def _record(model: str, folder: Path, task: IrregularTask, argv: Sequence[str]) -> dict[str, Any]:
-    """Return the contents of run.json; `split` is what readers of any run expect."""
+def split_record(task: IrregularTask) -> dict[str, Any]:
+    """Return what run.json keeps of the split; `split` is what readers of any run expect."""
     return {
-        "format": runs.FORMAT,
-        "model": model,
-        "dataset": task.name,
         "split": {"freq": f"{task.unit}ns", "prediction_length": 1, "windows": task.windows},
         "irregular": {"unit": task.unit, "horizon": task.horizon, "windows": task.windows},
-        "series": len(task.entries),
-        "categories": task.categories,
-        "columns": None if task.columns is None else as_lists(task.columns),
         "fingerprint": fingerprint(task),
-        "command": shlex.join(["tsforecast", "train", *argv]),
-        "versions": runs.versions(),
-        "commit": commit(),
-        "folder": str(folder.resolve()),
     }
 
 
@@ -254,7 +182,7 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
         count = chosen.num_samples if chosen.paths else 0
         answers = predictor.forecast(entries, times, count, chosen.seed, covariates)
     make_folder(out.parent)
-    frames = (a.path_frame() if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
+    frames = (a.path_frame(predictor.targets) if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
     cells = cells_of(entries)
     write_frames((as_read(frame, read, cells) for frame in frames), out)
     log.info("%s: %d series, %s", out, len(times), counted(sum(map(len, times.values())), "time"))
@@ -272,7 +200,7 @@ def evaluate(chosen: Namespace, folder: Path, record: Mapping[str, Any], trained
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
     if record["irregular"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
-    predictor, task = IrregularPredictor.load(folder / runs.PREDICTOR), _task(trained, record)
+    predictor, task = IrregularPredictor.load(folder / runs.PREDICTOR), task_of(trained, record)
     if fingerprint(task) != record["fingerprint"]:
         log.warning("the data have changed since %s was trained", folder)
     pairs = task.test()
@@ -320,5 +248,5 @@ def _picture(predictor: IrregularPredictor, task: IrregularTask, model: str, cou
 
 
 def _frame(forecast: TimedForecast) -> pd.DataFrame:
-    frame = forecast.frame(TIMED_LEVELS)
+    frame = forecast.frame(BAND_LEVELS)
     return frame.query("target == '0'") if "target" in frame else frame

@@ -4,8 +4,9 @@ import logging
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.cli.train_parser import named, parser
 from tsforecast.data import ForecastTask
+from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.estimator import StateSpaceEstimator
+from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
@@ -91,22 +94,21 @@ def run(argv: Sequence[str]) -> int:
             log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
             return 0
         chosen = settings(folder, record)
-        if irregular.is_irregular(record):
-            return irregular.go_on(folder, record, chosen)
-        task = options.task_of(chosen, record["split"], runs.columns_of_run(record))
-        runs.check_resumed(folder, record, runs.fingerprint(task))
+        task = _task(chosen, record)
+        runs.check_resumed(folder, record, _split_record(task)["fingerprint"])
         with runs.hold(folder):
             return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
     if chosen.get("irregular"):
-        defaults = vars(command.parse_args([parsed.model])[parsed.model])
-        return irregular.train(parsed.model, chosen, defaults, argv, config)
+        irregular.complete(parsed.model, chosen, vars(command.parse_args([parsed.model])[parsed.model]), argv)
+    model, selection = parsed.model, None
     with collected_notes() as notes:
-        task = options.task_of(chosen)
+        task = _task(chosen)
         folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
         if not printed:
             runs.refuse_used(folder)
-        model, chosen, selection = settled(parser, parsed.model, given, chosen, task)
-        parsing.check_ranges(chosen)
+        if isinstance(task, ForecastTask):
+            model, chosen, selection = settled(parser, model, given, chosen, task)
+            parsing.check_ranges(chosen)
     if printed:
         sys.stdout.write(config(model, chosen))
         return 0
@@ -121,6 +123,15 @@ def run(argv: Sequence[str]) -> int:
             if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
                 shutil.rmtree(folder)
             raise
+
+
+def _task(chosen: Namespace, record: dict[str, Any] | None = None) -> ForecastTask | IrregularTask:
+    """The data that the options choose, on a grid or with clocks of their own; split as a run has found it before."""
+    if chosen.get("irregular") if record is None else irregular.is_irregular(record):
+        return irregular.task_of(chosen, record)
+    if record is None:
+        return options.task_of(chosen)
+    return options.task_of(chosen, record["split"], runs.columns_of_run(record))
 
 
 def _help(folder: Path) -> int:
@@ -173,18 +184,29 @@ def config(model: str, chosen: Namespace) -> str:
     return f"# tsforecast train {model} --config THIS_FILE\n" + yaml.safe_dump(kept, sort_keys=False)
 
 
-def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, argv: Sequence[str]) -> dict[str, Any]:
+def _split_record(task: ForecastTask | IrregularTask) -> dict[str, Any]:
+    """Return what run.json keeps of how the data are split, and by which they are known again."""
+    if isinstance(task, IrregularTask):
+        return irregular.split_record(task)
+    return {
+        "split": {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows},
+        "fingerprint": runs.fingerprint(task),
+        "targets_fingerprint": runs.targets_fingerprint(task),
+    }
+
+
+def _record(
+    model: str, folder: Path, chosen: Namespace, task: ForecastTask | IrregularTask, argv: Sequence[str]
+) -> dict[str, Any]:
     """Return the contents of run.json."""
     return {
         "format": runs.FORMAT,
         "model": model,
         "dataset": task.name,
-        "split": {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows},
+        **_split_record(task),
         "series": len(task.entries),
         "categories": task.categories,
         "columns": None if task.columns is None else as_lists(task.columns),
-        "fingerprint": runs.fingerprint(task),
-        "targets_fingerprint": runs.targets_fingerprint(task),
         "seed": chosen.seed,
         "command": shlex.join(["tsforecast", "train", *argv]),
         "versions": runs.versions(),
@@ -221,15 +243,14 @@ def estimator(
     )
 
 
-def _train(
-    folder: Path,
-    record: dict[str, Any],
-    chosen: Namespace,
-    task: ForecastTask,
-    checkpoint: Path | None,
-    notes: Sequence[logging.LogRecord] = (),
-) -> int:
-    """Trains from the beginning or from a checkpoint, and completes the run folder."""
+def _training(
+    folder: Path, record: dict[str, Any], chosen: Namespace, task: ForecastTask | IrregularTask, timer: Timer
+) -> Callable[..., StateSpacePredictor | IrregularPredictor]:
+    """Return what trains on the data, from the checkpoint `ckpt_path` on."""
+    lines = progress(chosen.max_epochs)
+    if isinstance(task, IrregularTask):
+        timed = irregular.estimator(folder, record["model"], chosen, task.horizon, [timer, lines])
+        return partial(timed.train, task)
 
     def tell_choices(trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, AbstractForecaster)
@@ -238,29 +259,42 @@ def _train(
             runs.write_record(folder, record)
             tell(record["chosen"])
 
+    training, validation = options.training_parts(task, chosen.validation)
+    forecaster = estimator(folder, record, chosen, [timer, LambdaCallback(on_train_start=tell_choices), lines])
+    return partial(forecaster.train, training, validation)  # pyright: ignore[reportReturnType]
+
+
+def _train(
+    folder: Path,
+    record: dict[str, Any],
+    chosen: Namespace,
+    task: ForecastTask | IrregularTask,
+    checkpoint: Path | None,
+    notes: Sequence[logging.LogRecord] = (),
+) -> int:
+    """Trains from the beginning or from a checkpoint, and completes the run folder."""
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     with log_file(folder / "train.log", notes):
         runs.keep_metrics(folder)
-        training, validation = options.training_parts(task, chosen.validation)
-        log.info("%s: %s on %s, %d series", folder, record["model"], task.name, len(training))
+        log.info("%s: %s on %s, %d series", folder, record["model"], task.name, len(task.entries))
         if checkpoint is not None:
             log.info("goes on after epoch %d", len(runs.read_metrics(folder)))
         pl.seed_everything(chosen.seed, verbose=False)
         timer = Timer(verbose=False)  # over interruptions: checkpoints have its time
-        tells = LambdaCallback(on_train_start=tell_choices)
-        forecaster = estimator(folder, record, chosen, [timer, tells, progress(chosen.max_epochs)])
+        train = _training(folder, record, chosen, task, timer)
         try:
             with runs.with_help(folder):
-                predictor = forecaster.train(training, validation, ckpt_path=checkpoint)
+                predictor = train(ckpt_path=checkpoint)
         except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
             runs.log_stopped(folder)
             return 130
-        assert isinstance(predictor, StateSpacePredictor)
         metrics = runs.keep_metrics(folder)
         figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
         save_figure(figure, folder / "learning_curve.png")
         seconds = round(timer.time_elapsed(), 1)
+        if isinstance(predictor, IrregularPredictor):
+            record["components"] = predictor.net.hyperparameters.get("components")
         runs.write_record(folder, record | {"finished": _now(), "epochs": len(metrics), "seconds": seconds})
         save_predictor(predictor, folder / runs.PREDICTOR)  # last: from then on the run counts as finished
         log.info("%s: finished after %.0f s; `%s %s` scores it", folder, seconds, parsing.typed("evaluate"), folder)

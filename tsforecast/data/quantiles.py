@@ -97,12 +97,28 @@ def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequ
     else:
         quantiles = forecast_quantiles(forecast, levels)
         values, keys = np.concatenate([_mean(forecast)[None], quantiles]), ["mean", *map(str, levels)]
+    stamps = stamps_of(forecast.start_date, values.shape[1], forecast.info)
+    return long_columns(forecast.item_id, stamps, values, keys, targets)
+
+
+def long_columns(
+    item: str | None, stamps: Any, values: NDArray[Any], keys: Sequence[str] | None, targets: Sequence[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of a series in long format, see `forecast_frame`.
+
+    Args:
+        item: Identifier of the series.
+        stamps: Time stamps of the steps.
+        values: Of shape (path or quantile, step), or (path or quantile, step, target) of several targets.
+        keys: Names of the columns of values; None for paths.
+        targets: Names of the targets; their numbers if these are not as many.
+    """
     several = values.ndim == 3
     values = values.swapaxes(-1, -2) if several else values[:, None]  # (path or quantile, target, step)
     count, width, steps = values.shape
     rows = width * steps * (count if keys is None else 1)
-    frame: dict[str, NDArray[Any]] = {"item_id": np.full(rows, forecast.item_id, dtype=object)}
-    frame["timestamp"] = np.tile(stamps_of(forecast.start_date, steps, forecast.info), rows // steps)
+    frame: dict[str, NDArray[Any]] = {"item_id": np.full(rows, item, dtype=object)}
+    frame["timestamp"] = np.tile(stamps, rows // steps)
     if several:
         names = list(targets) if len(targets) == width else [str(number) for number in range(width)]
         frame["target"] = np.tile(np.repeat(names, steps), rows // (width * steps))

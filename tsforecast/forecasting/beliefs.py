@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,10 @@ from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import BEGINNING, place_of, placed, saved_place
 from tsforecast.data.checks import as_numbers
+from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
+from tsforecast.models.continuous import TIMED
 from tsforecast.models.records import BankState, PoolState
 from tsforecast.wording import counted
 
@@ -27,13 +29,17 @@ _LARGEST_EXPONENT = 1075  # of float64
 _STATIC = ("feat_static_cat", "feat_static_real")
 
 
+End = TypeVar("End", bound=pd.Period | int)
+
+
 @dataclass(frozen=True)
-class LiveBelief:
+class LiveBelief(Generic[End]):
     """The belief of a model about one series, with what is needed to move it on.
 
     Attributes:
         item_id: Identifier of the series.
-        end: First period that has not been seen.
+        end: First period that has not been seen. Of a series with a clock of its own, the time of its last observation,
+            in nanoseconds since 1970.
         belief: One series wide; its scale is that of the history with which filtering began.
         static: Static features of the series, as they were given.
         begun: Whether a value has been seen. A series begins at its first value, and has its scale from there.
@@ -42,15 +48,15 @@ class LiveBelief:
     """
 
     item_id: str
-    end: pd.Period
+    end: End
     belief: Belief
-    static: dict[str, np.ndarray]
+    static: dict[str, np.ndarray] = field(default_factory=dict)
     begun: bool = True
     exponents: tuple[int, ...] = (0,)
     info: dict[str, Any] | None = None
 
 
-def missing_steps(known: LiveBelief, start: pd.Period) -> int:
+def missing_steps(known: LiveBelief[pd.Period], start: pd.Period) -> int:
     """Return the number of steps between the end of what is known and the start of new observations.
 
     Raises:
@@ -66,7 +72,7 @@ def missing_steps(known: LiveBelief, start: pd.Period) -> int:
     return steps
 
 
-def continued(known: LiveBelief, entry: Mapping[str, Any]) -> dict[str, Any]:
+def continued(known: LiveBelief[pd.Period], entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return new observations with missing values from the end of what is known, and static features as they were.
 
     Raises:
@@ -157,8 +163,8 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
     rows = [
         {
             "item_id": known.item_id,
-            "end": known.end.ordinal,
-            "freq": known.end.freqstr,
+            "end": known.end if isinstance(known.end, int) else known.end.ordinal,
+            "freq": None if isinstance(known.end, int) else known.end.freqstr,
             "belief": plain_belief(known.belief),
             "static": {name: torch.as_tensor(values) for name, values in known.static.items()},
             "begun": known.begun,
@@ -201,13 +207,14 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
 
 def any_belief(net: AbstractForecaster) -> Belief:
     """Return the belief after one missing step: its tensors are as large as those of all beliefs."""
-    data = net.data
+    data, is_timed = net.data, _is_timed(net)
+    features = Clock.of(net, ()).num_features if is_timed else data.num_time_features
     zeros = partial(torch.zeros, device=net.device)
     batch = {
         "past_target": zeros(1, 1, data.num_targets),
         "past_observed": zeros(1, 1, data.num_targets, dtype=torch.bool),
         "past_is_pad": zeros(1, 1, dtype=torch.bool),
-        "past_time_feat": zeros(1, 1, data.num_time_features),
+        "past_time_feat": zeros(1, 1, features),
         "past_season_index": zeros(1, 1, len(net.dynamics.season_names), dtype=torch.long),
         "past_dynamic_real": zeros(1, 1, data.num_dynamic_real),
         "series_index": zeros(1, dtype=torch.long),
@@ -215,8 +222,15 @@ def any_belief(net: AbstractForecaster) -> Belief:
         "static_real": zeros(1, data.num_static_real),
     }
     devices = [net.device] if net.device.type == "cuda" else []
+    if is_timed:  # whose batches are in double precision
+        batch = {name: values.double() if values.is_floating_point() else values for name, values in batch.items()}
     with torch.no_grad(), torch.random.fork_rng(devices):
         return split(net.filter(batch)[0])[0]
+
+
+def _is_timed(net: AbstractForecaster) -> bool:
+    """Return whether a model is one of series with clocks of their own."""
+    return type(net) in TIMED.values()
 
 
 def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBelief:
@@ -225,9 +239,11 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
     Raises:
         ValueError: If it is not like those of the model. Other damage may raise other errors.
     """
-    item, belief, static, begun = row["item_id"], row["belief"], row["static"], row.get("begun", True)
-    if not isinstance(item, str) or type(row["end"]) is not int or not isinstance(row["freq"], str):
-        raise ValueError(f"expected a name and an end of each series, got {item!r:.80} and {row['end']!r:.80}")
+    item, belief, static, begun = row["item_id"], row["belief"], row.get("static", {}), row.get("begun", True)
+    is_timed = _is_timed(net)
+    end, freq = row["time" if "time" in row else "end"], row.get("freq")  # `time` in older files
+    if not isinstance(item, str) or type(end) is not int or not isinstance(freq, type(None) if is_timed else str):
+        raise ValueError(f"expected a name and an end of each series, got {item!r:.80} and {end!r:.80}")
     expect_like(belief, like, f"series {item!r:.80}")
     index, cardinality = belief["series"]["index"], net.data.cardinality
     if not ((index >= 0) & (index <= net.data.num_series)).all():
@@ -239,9 +255,11 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
         raise ValueError(f"series {item!r:.80}: expected numbers, and scales above 0")
     if not set(static) <= set(_STATIC):
         raise ValueError(f"series {item!r:.80}: expected static features only, got {[*static]!r:.80}")
-    with expected_alias_warnings():
-        end = pd.Period(ordinal=row["end"], freq=row["freq"])
-    assert isinstance(end, pd.Period)
+    if not is_timed:
+        with expected_alias_warnings():
+            period = pd.Period(ordinal=end, freq=freq)
+        assert isinstance(period, pd.Period)
+        end = period
     if type(begun) is not bool:
         raise ValueError(f"series {item!r:.80}: expected whether it has begun, got {begun!r:.80}")
     exponents = row.get("exponents", [0])

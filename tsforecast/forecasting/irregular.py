@@ -138,7 +138,7 @@ class IrregularEstimator:
             horizon,
             columns=None if task.columns is None else as_lists(task.columns),
             categories=task.categories,
-            targets=task.targets,
+            targets=list(task.targets),
         )
 
     def _model(self, task: IrregularTask, entries: list[dict[str, Any]]) -> AbstractForecaster:

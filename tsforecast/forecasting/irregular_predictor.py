@@ -16,7 +16,10 @@ from tsforecast.data.tables.dataframes import columns_of
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.timed_entries import check_timed
+from tsforecast.forecasting.beliefs import LiveBelief, join, split
 from tsforecast.forecasting.exact import BatchMarginals
+from tsforecast.forecasting.predictor import save_predictor
+from tsforecast.forecasting.serialization import read_parts, write_parts
 from tsforecast.forecasting.timed_answers import (
     ahead,
     at_rows,
@@ -28,8 +31,6 @@ from tsforecast.forecasting.timed_answers import (
 )
 from tsforecast.forecasting.timed_asked import NOTHING, Covariates, Times, asked_entry, asked_of, merged, with_times
 from tsforecast.forecasting.timed_batches import Clock
-from tsforecast.forecasting.timed_beliefs import TimedBelief, joined_beliefs
-from tsforecast.forecasting.timed_files import read_timed, write_timed
 from tsforecast.forecasting.timed_forecast import TimedForecast
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.marginals import Marginals
@@ -56,11 +57,11 @@ class IrregularPredictor:
         *,
         batch_size: int = 32,
         columns: dict[str, list[str]] | None = None,
-        categories: Mapping[str, Sequence[str]] | None = None,
-        targets: Sequence[str] = (),
+        categories: dict[str, list[str]] | None = None,
+        targets: list[str] | None = None,
     ) -> None:
         self.net, self.clock, self.horizon, self.batch_size = net, clock, horizon, batch_size
-        self.columns, self.categories, self.targets = columns, dict(categories or {}), tuple(targets)
+        self.columns, self.categories, self.targets = columns, categories or {}, targets or []
 
     @property
     def roles(self) -> Columns | None:
@@ -305,13 +306,13 @@ class IrregularPredictor:
 
     # Live.
 
-    def filter(self, entries: Iterable[Mapping[str, Any]]) -> dict[str, TimedBelief]:
+    def filter(self, entries: Iterable[Mapping[str, Any]]) -> dict[str, LiveBelief[int]]:
         """Return the belief at the end of each series, by item."""
         return self.update({}, entries)
 
     def update(
-        self, beliefs: Mapping[str, TimedBelief], entries: Iterable[Mapping[str, Any]]
-    ) -> dict[str, TimedBelief]:
+        self, beliefs: Mapping[str, LiveBelief[int]], entries: Iterable[Mapping[str, Any]]
+    ) -> dict[str, LiveBelief[int]]:
         """Return the beliefs after new observations, as if all had been filtered at once; series may be new.
 
         Raises:
@@ -320,29 +321,26 @@ class IrregularPredictor:
         checked, found = check_timed(entries), dict(beliefs)
         for entry in checked:
             known = found.get(entry["item_id"])
-            if known is not None and entry["times"][0] < known.time:
+            if known is not None and entry["times"][0] < known.end:
                 raise ValueError(
-                    f"series {known.item_id!r}: expected observations from {pd.Timestamp(known.time)} on, got one of "
+                    f"series {known.item_id!r}: expected observations from {pd.Timestamp(known.end)} on, got one of "
                     f"{pd.Timestamp(int(entry['times'][0]))}: time goes back; filter its history again"
                 )
         for are_new in (True, False):
             group = [entry for entry in checked if (entry["item_id"] not in beliefs) == are_new]
             for chunk in batcher(group, self.batch_size):
                 known = None if are_new else [found[entry["item_id"]] for entry in chunk]
-                batch = self.clock.past(chunk, None if known is None else [one.time for one in known])
+                batch = self.clock.past(chunk, None if known is None else [one.end for one in known])
                 ends = [int(entry["times"][-1]) for entry in chunk]
                 with torch.no_grad(), seeded(ends[0], len(ends)):
-                    after = self.net.filter(
-                        batch, None if known is None else joined_beliefs([b.belief for b in known])
-                    )[0]
-                for row, entry in enumerate(chunk):
-                    item = entry["item_id"]
-                    found[item] = TimedBelief.of(item, ends[row], after, row)
+                    after = self.net.filter(batch, None if known is None else join([b.belief for b in known]))[0]
+                for entry, end, belief in zip(chunk, ends, split(after), strict=True):
+                    found[entry["item_id"]] = LiveBelief(entry["item_id"], end, belief)
         return found
 
     def forecast_from(
         self,
-        beliefs: Mapping[str, TimedBelief],
+        beliefs: Mapping[str, LiveBelief[int]],
         times: Times,
         num_samples: int = 0,
         seed: int = 0,
@@ -352,15 +350,18 @@ class IrregularPredictor:
         generator = torch.Generator().manual_seed(seed)
         for chunk in batcher([known for item, known in beliefs.items() if item in times], self.batch_size):
             asked = [asked_entry(known.item_id, times, covariates) for known in chunk]
-            belief, last = joined_beliefs([known.belief for known in chunk]), [known.time for known in chunk]
+            belief, last = join([known.belief for known in chunk]), [known.end for known in chunk]
             yield from self._from(belief, last, asked, num_samples, generator)
 
     # Files.
 
     def save(self, folder: str | Path) -> None:
         """Write the predictor; an existing folder is replaced whole."""
-        about = {"columns": self.columns, "categories": self.categories, "targets": list(self.targets)}
-        write_timed(Path(folder), self.net, self.clock, {"horizon": self.horizon, **about})
+        save_predictor(self, folder)
+
+    def serialize(self, path: Path) -> None:
+        """Writes the predictor into a folder that is there; see `tsforecast.forecasting.serialization`."""
+        write_parts(path, self.net, self.clock, self)
 
     @classmethod
     def load(cls, folder: str | Path) -> "IrregularPredictor":
@@ -370,8 +371,8 @@ class IrregularPredictor:
             FileNotFoundError: If there is no such folder or file.
             ValueError: If it is damaged, of another program or of another format.
         """
-        net, clock, about = read_timed(Path(folder))
-        return cls(net, clock, **about)
+        net, clock, arguments = read_parts(Path(folder), cls, Clock, torch.device("cpu"))
+        return cls(net.eval(), clock, **arguments)
 
 
 def frame_of(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pandas as pd
 import torch
@@ -22,7 +22,7 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.beliefs import LiveBelief
 from tsforecast.forecasting.histories import Histories
-from tsforecast.forecasting.serialization import NOT_SAVED, declared, read_parts, write_parts
+from tsforecast.forecasting.serialization import read_parts, write_parts
 from tsforecast.forecasting.updates import forecasts_from, updated
 from tsforecast.io.files import replace_folder
 from tsforecast.models import INPUT_NAMES, AbstractForecaster
@@ -82,8 +82,7 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         path = Path(path)
         Predictor.serialize(self, path)
-        names = [name for name in declared(type(self)) if name not in NOT_SAVED]
-        write_parts(path, self.prediction_net, self.input_transform, {name: getattr(self, name) for name in names})
+        write_parts(path, self.prediction_net, self.input_transform, self)
 
     @classmethod
     def deserialize(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -100,7 +99,7 @@ class StateSpacePredictor(PyTorchPredictor):
             ValueError: If it is damaged, of another program or of another format, or if there is no such device.
         """
         target = find_device("auto" if device is None else device)
-        net, preparation, arguments = read_parts(Path(path), cls, target)
+        net, preparation, arguments = read_parts(Path(path), cls, Prepare, target)
         return cls(net, preparation, **arguments).to(target)  # pyright: ignore[reportReturnType]
 
     def predict(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -334,7 +333,12 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
     )
 
 
-def save_predictor(predictor: StateSpacePredictor, folder: str | Path) -> None:
+@runtime_checkable
+class _Serializable(Protocol):
+    def serialize(self, path: Path) -> None: ...
+
+
+def save_predictor(predictor: _Serializable, folder: str | Path) -> None:
     """Writes a predictor by its `serialize`; an existing folder is replaced whole."""
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)

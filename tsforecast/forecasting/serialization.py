@@ -1,63 +1,83 @@
-"""The folder of a saved predictor: plain JSON that names a model of `MODELS` and its arguments, and a file of weights.
+"""The folder of a saved predictor: plain JSON that names a model and its arguments, and a file of weights.
 
-- predictor.json: format version, model, and the arguments of model, preparation and predictor
+- predictor.json: format version, kind of time, model, and the arguments of model, preparation and predictor
 - prediction-net-state.pt: tensors by name
 - gluonts-config.json: by which `gluonts.model.Predictor.deserialize` finds the class
 
-GluonTS' own decoder builds whatever object a file names. This one builds three, each with arguments of the types that
-its constructor declares.
+Time is a grid, of a model of `MODELS` behind `Prepare`; or a clock, of a model of `TIMED` behind `Clock`. GluonTS' own
+decoder builds whatever object a file names. This one builds three, each with arguments of the types that its
+constructor declares.
 """
 
 import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from tsforecast.data.transform import Prepare
+from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.io.files import replace_file
-from tsforecast.io.reading import fits, read_json
+from tsforecast.io.reading import fits, has_fields, read_json
 from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
+from tsforecast.models.continuous import TIMED
+from tsforecast.wording import listed
 
 FORMAT = 4  # of these folders; it is raised when older ones can no longer be read
 RECORD = "predictor.json"
 WEIGHTS = "prediction-net-state.pt"
 
 # Arguments of the predictor that are parts of their own, or chosen anew.
-NOT_SAVED = frozenset({"prediction_net", "input_transform", "device"})
+_NOT_SAVED = frozenset({"prediction_net", "input_transform", "device", "net", "clock"})
 
 _PARTS = ("model", "hyperparameters", "preparation", "predictor")
+_GRID, _CLOCK = "grid", "clock"
+_MODELS: dict[str, Mapping[str, type[AbstractForecaster]]] = {_GRID: MODELS, _CLOCK: TIMED}
+_READERS = {_GRID: "load_predictor", _CLOCK: "IrregularPredictor.load"}
+_OF_CLOCK = {"items": list[str], "dynamic_units": list[list[float]]}
+# Folders of series with clocks of their own had a record of this name, format and order before.
+_OLDER, _OLDER_WEIGHTS, _OLDER_FORMAT = "irregular.json", "weights.pt", 2
+_OF_OLDER = ("horizon", "columns", "categories", "targets")
+
+Preparation = TypeVar("Preparation", Prepare, Clock)
 
 
-def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor: Mapping[str, Any]) -> None:
+def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor: Any) -> None:
     """Writes what `read_parts` reads.
 
     Args:
         folder: An existing folder for the predictor.
-        net: A model of `MODELS`.
-        preparation: A `Prepare`.
-        predictor: Other arguments of the predictor, as plain values.
+        net: A model of `MODELS`, or of `TIMED`.
+        preparation: A `Prepare`, or a `Clock`.
+        predictor: The predictor, which keeps the other arguments of its constructor under their names.
 
     Raises:
         ValueError: If the model or the preparation is of another class, which nobody could read again.
     """
-    names = {model: name for name, model in MODELS.items()}
-    if type(net) not in names or type(preparation) is not Prepare:
+    time = _CLOCK if type(preparation) is Clock else _GRID
+    names = {model: name for name, model in _MODELS[time].items()}
+    if type(net) not in names or type(preparation) not in (Prepare, Clock):
         raise ValueError(
-            f"expected a model of MODELS ({', '.join(MODELS)}) behind Prepare, got {type(net).__name__} behind "
-            f"{type(preparation).__name__}: of models of your own, save the state_dict"
+            f"expected a model of MODELS ({', '.join(MODELS)}) behind Prepare, or of TIMED ({', '.join(TIMED)}) behind "
+            f"Clock, got {type(net).__name__} behind {type(preparation).__name__}: of models of your own, save the "
+            "state_dict"
         )
     assert isinstance(net, AbstractForecaster)
+    if isinstance(preparation, Clock):
+        arguments = {name: getattr(preparation, name) for name in _OF_CLOCK}
+    else:
+        arguments = preparation.__init_args__
     record = {
         "tsforecast_format": FORMAT,
+        "time": time,
         "model": names[type(net)],
         "hyperparameters": plain(net.hyperparameters),
-        "preparation": plain(preparation.__init_args__),  # pyright: ignore[reportAttributeAccessIssue]
-        "predictor": plain(dict(predictor)),
+        "preparation": plain(arguments),
+        "predictor": {n: plain(getattr(predictor, n)) for n in declared(type(predictor)) if n not in _NOT_SAVED},
     }
     save_tensors(net.state_dict(), folder / WEIGHTS)
     with replace_file(folder / RECORD) as temporary:
@@ -65,29 +85,34 @@ def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor:
 
 
 def read_parts(
-    folder: Path, predictor: type, device: torch.device
-) -> tuple[AbstractForecaster, Prepare, dict[str, Any]]:
+    folder: Path, predictor: type, kind: type[Preparation], device: torch.device
+) -> tuple[AbstractForecaster, Preparation, dict[str, Any]]:
     """Return network, preparation and other arguments of a saved predictor; no code of the files is run.
 
     Args:
         folder: Folder of the predictor.
         predictor: Class of the predictor, whose constructor declares what arguments are expected.
+        kind: Class of the preparation, by which time is a grid or a clock.
         device: Device of the network.
 
     Raises:
         FileNotFoundError: If there is no such folder or file.
-        ValueError: If it is damaged, of another program or of another format.
+        ValueError: If it is damaged, of another program or of another format, or if its time is of the other kind.
     """
-    path = folder / RECORD
+    is_older = (folder / _OLDER).is_file()
+    path = folder / (_OLDER if is_older else RECORD)
     if not path.is_file():
         raise FileNotFoundError(f"expected a saved predictor in {folder}: there is no {path}")
-    record = _checked_record(path)
-    model = MODELS[record["model"]]
+    record = _checked_record(path, _renewed(path) if is_older else read_json(path), _CLOCK if kind is Clock else _GRID)
+    model, preparation = _MODELS[record["time"]][record["model"]], record["preparation"]
     check_arguments(path, "hyperparameters", record["hyperparameters"], model.__name__, options_of(model))
-    check_arguments(path, "preparation", record["preparation"], "Prepare", declared(Prepare))
-    kept = {name: parameter for name, parameter in declared(predictor).items() if name not in NOT_SAVED}
+    if kind is Prepare:
+        check_arguments(path, "preparation", preparation, "Prepare", declared(Prepare))
+    elif not has_fields(preparation, _OF_CLOCK):
+        raise ValueError(f"{path}, preparation: expected {listed(_OF_CLOCK)} of a clock, got {preparation!r:.80}")
+    kept = {name: parameter for name, parameter in declared(predictor).items() if name not in _NOT_SAVED}
     check_arguments(path, "predictor", record["predictor"], predictor.__name__, kept)
-    weights = load_tensors(folder / WEIGHTS, device)
+    weights = load_tensors(folder / (_OLDER_WEIGHTS if is_older else WEIGHTS), device)
     try:
         with torch.device("meta"):  # sizes beyond any memory cost nothing there
             expected = make_model(model, **record["hyperparameters"]).state_dict()
@@ -95,17 +120,27 @@ def read_parts(
         if given != {name: values.shape for name, values in expected.items()}:
             raise ValueError("the weights do not fit the hyperparameters")
         net = make_model(model, **record["hyperparameters"]).to(device)
+        net = net.double() if kind is Clock else net
         net.load_state_dict(weights)
-        preparation = Prepare(**record["preparation"])
-        _check_together(net, preparation, record["predictor"])
+        prepared = Clock.of(net, **preparation) if kind is Clock else Prepare(**preparation)
+        _check_together(net, prepared, record["predictor"])
     except (ValueError, TypeError, ArithmeticError, RuntimeError, IndexError, KeyError) as error:
         raise ValueError(f"{folder} holds no readable predictor ({error}): train again") from error
-    return net, preparation, record["predictor"]
+    return net, prepared, record["predictor"]  # pyright: ignore[reportReturnType]
 
 
-def _checked_record(path: Path) -> dict[str, Any]:
-    """Return the record, which has this format and names a known model."""
+def _renewed(path: Path) -> Any:
+    """Return the record of an older folder of series with clocks of their own, in the form of today."""
     record = read_json(path)
+    if not isinstance(record, dict) or record.get("tsforecast_format") != _OLDER_FORMAT:
+        return record
+    parts = {"preparation": tuple(_OF_CLOCK), "predictor": _OF_OLDER}
+    found = {part: {name: record[name] for name in names if name in record} for part, names in parts.items()}
+    return {**record, **found, "tsforecast_format": FORMAT, "time": _CLOCK}
+
+
+def _checked_record(path: Path, record: Any, time: str) -> dict[str, Any]:
+    """Return the record, which has this format and names a known model of a kind of time."""
     found = record.get("tsforecast_format") if isinstance(record, dict) else None
     if found is None and isinstance(record, dict) and "__kind__" in record:
         found = 1  # written for GluonTS' decoder
@@ -119,8 +154,11 @@ def _checked_record(path: Path) -> dict[str, Any]:
     missing = [name for name in _PARTS if name not in record]
     if missing:
         raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}; train again")
-    if not isinstance(record["model"], str) or record["model"] not in MODELS:
-        raise ValueError(f"{path}: expected a model among {', '.join(MODELS)}, got {record['model']!r}")
+    if (own := record.setdefault("time", _GRID)) != time:
+        reader = f"; {_READERS[own]} reads it" if own in (_GRID, _CLOCK) else ""
+        raise ValueError(f"{path}: expected a predictor whose time is a {time}, got {own!r:.80}{reader}")
+    if not isinstance(record["model"], str) or record["model"] not in _MODELS[time]:
+        raise ValueError(f"{path}: expected a model among {', '.join(_MODELS[time])}, got {record['model']!r}")
     return record
 
 
@@ -162,9 +200,29 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _check_together(net: AbstractForecaster, preparation: Prepare, predictor: Mapping[str, Any]) -> None:
+def _check_together(net: AbstractForecaster, preparation: Prepare | Clock, predictor: Mapping[str, Any]) -> None:
     """Refuses parts that do not fit each other: the network has to take what is prepared."""
-    pairs = {
+    for name in ("prediction_length", "horizon", "batch_size"):
+        if predictor.get(name, 1) < 1:
+            raise ValueError(f"expected {name} of at least 1, got {predictor[name]}")
+    if isinstance(preparation, Clock):
+        units = np.reshape(preparation.dynamic_units, (-1, 2))
+        if not (np.isfinite(units).all() and (units[:, 1] > 0).all()):
+            raise ValueError(f"expected units of covariates, got {units.tolist()!r:.80}")
+        pairs = {
+            "num_series": (net.data.num_series, len(preparation.items)),
+            "num_dynamic_real": (net.data.num_dynamic_real, len(units)),
+        }
+    else:
+        pairs = _pairs(net, preparation, predictor)
+    for name, (one, other) in pairs.items():
+        if one != other:
+            raise ValueError(f"{name} differs between its parts: {one!r} and {other!r}")
+
+
+def _pairs(net: AbstractForecaster, preparation: Prepare, predictor: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return what network and predictor have in common with a preparation."""
+    return {
         "prediction_length": (predictor["prediction_length"], preparation.prediction_length),
         "num_targets": (net.data.num_targets, preparation.num_targets),
         "cardinality": (list(net.data.cardinality), preparation.cardinality.tolist()),
@@ -172,9 +230,3 @@ def _check_together(net: AbstractForecaster, preparation: Prepare, predictor: Ma
         "num_dynamic_real": (net.data.num_dynamic_real, len(preparation.dynamic_units)),
         "num_static_real": (net.data.num_static_real, len(preparation.static_units)),
     }
-    for name, (one, other) in pairs.items():
-        if one != other:
-            raise ValueError(f"{name} differs between its parts: {one!r} and {other!r}")
-    for name in ("prediction_length", "batch_size"):
-        if predictor.get(name, 1) < 1:
-            raise ValueError(f"expected {name} of at least 1, got {predictor[name]}")

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsforecast.data.quantiles import long_columns
 from tsforecast.forecasting.exact import BatchMarginals
 
 
@@ -46,28 +47,18 @@ class TimedForecast:
     def frame(self, levels: Sequence[float], targets: Sequence[str] = ()) -> pd.DataFrame:
         """Return a row for each time and target: `item_id`, `timestamp`, `target` of several, `mean`, quantiles."""
         values = np.concatenate([self.mean[None], self.quantiles(levels)])  # (column, time, target)
-        width = values.shape[-1]
-        frame = pd.DataFrame(
-            values.swapaxes(1, 2).reshape(len(values), -1).T, columns=np.array(["mean", *map(str, levels)])
-        )
-        names = targets if len(targets) == width else [str(number) for number in range(width)]
-        if width > 1:
-            frame.insert(0, "target", np.repeat(list(names), len(self.times)))
-        frame.insert(0, "timestamp", np.tile(self.timestamps.to_numpy(), width))
-        frame.insert(0, "item_id", self.item_id)
-        return frame
+        return self._table(values, ["mean", *map(str, levels)], targets)
 
-    def path_frame(self) -> pd.DataFrame:
-        """Return the joint sample paths of one target: `item_id`, `timestamp`, `path`, `value`.
+    def path_frame(self, targets: Sequence[str] = ()) -> pd.DataFrame:
+        """Return the joint sample paths: `item_id`, `timestamp`, `target` of several, `path`, `value`.
 
         Raises:
             ValueError: If none were drawn.
         """
         if self.paths is None:
             raise ValueError("expected sample paths, but none were drawn: give num_samples of at least 1")
-        count = len(self.paths)
-        stamps = np.tile(self.timestamps.to_numpy(), count)
-        numbers = np.repeat(np.arange(count), len(self.times))
-        return pd.DataFrame(
-            {"item_id": self.item_id, "timestamp": stamps, "path": numbers, "value": self.paths[..., 0].ravel()}
-        )
+        return self._table(self.paths, None, targets)
+
+    def _table(self, values: NDArray[Any], keys: Sequence[str] | None, targets: Sequence[str]) -> pd.DataFrame:
+        one = values[..., 0] if values.shape[-1] == 1 else values
+        return pd.DataFrame(long_columns(self.item_id, self.timestamps.to_numpy(), one, keys, targets))

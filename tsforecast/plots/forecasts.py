@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
-from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.quantiles import INTERVALS, forecast_quantiles
+from tsforecast.data.tables.naming import standard
 from tsforecast.plots.style import (
     COLOURS,
     DASHES,
@@ -34,7 +34,7 @@ from tsforecast.wording import shortened
 _WHITE = (0.42, 0.65, 0.85)  # of the band of an interval, from the narrowest; opaque, so that the legend shows them
 _LABEL = 26  # characters as high as a panel
 _MODELS = 2  # of a bank that a panel names
-_BAND_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
+BAND_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
 
 
 @expected_alias_warnings()
@@ -179,7 +179,7 @@ def _draw_forecasts(
     times = stamps_of(start, max(end, len(values)), entry.get("info"))
     shown = values[first:end]
     for position, (forecast, origin) in enumerate(zip(forecasts, origins, strict=True)):
-        quantiles = forecast_quantiles(forecast, _BAND_LEVELS)
+        quantiles = forecast_quantiles(forecast, BAND_LEVELS)
         quantiles = quantiles[..., row] if quantiles.ndim == 3 else quantiles
         ahead = times[origin : origin + forecast.prediction_length]
         if 0 < origin <= len(values) and np.isfinite(values[origin - 1]):
@@ -187,12 +187,7 @@ def _draw_forecasts(
             quantiles = np.concatenate([np.full((len(quantiles), 1), values[origin - 1]), quantiles], axis=1)
             ahead = times[origin - 1 : origin + forecast.prediction_length]
         labelled = position == 0
-        for width, white in sorted(zip(INTERVALS, _WHITE, strict=True), reverse=True):
-            low, high = (quantiles[_BAND_LEVELS.index(round(0.5 + side * width / 200, 3))] for side in (-1, 1))
-            label = f"{width} % interval" if labelled else None
-            axis.fill_between(ahead, low, high, color=tint(colour, white), linewidth=0, label=label, zorder=2)
-        median = quantiles[_BAND_LEVELS.index(0.5)]
-        axis.plot(ahead, median, color=colour, linewidth=1.3, label="median" if labelled else None, zorder=4)
+        _draw_bands(axis, ahead, quantiles, colour, labelled)
         label = "forecast start" if labelled else None
         axis.axvline(ahead[0], color="#7F7F7F", linewidth=0.8, linestyle=DASHES, zorder=1, label=label)
     marker = lone_marker(shown)
@@ -201,3 +196,71 @@ def _draw_forecasts(
     style_axis(axis)
     date_axis(axis)
     axis.set_xlim(times[first], times[end - 1])
+
+
+def _draw_bands(axis: Axes, times: Any, quantiles: NDArray[np.float64], colour: str, labelled: bool) -> None:
+    """Draws the intervals and the median of a forecast, from its quantiles (level, time) at `BAND_LEVELS`."""
+    for width, white in sorted(zip(INTERVALS, _WHITE, strict=True), reverse=True):
+        low, high = (quantiles[BAND_LEVELS.index(round(0.5 + side * width / 200, 3))] for side in (-1, 1))
+        label = f"{width} % interval" if labelled else None
+        axis.fill_between(times, low, high, color=tint(colour, white), linewidth=0, label=label, zorder=2)
+    median = quantiles[BAND_LEVELS.index(0.5)]
+    axis.plot(times, median, color=colour, linewidth=1.3, label="median" if labelled else None, zorder=4)
+
+
+def plot_timed(
+    entries: Sequence[Mapping[str, Any]],
+    answers: Mapping[str, Sequence[pd.DataFrame]],
+    *,
+    since: Mapping[str, int] | None = None,
+    held_out: Mapping[str, Mapping[str, Any]] | None = None,
+    colour: str = MODEL,
+    label: str = "",
+    title: str | None = None,
+) -> Figure:
+    """Draw observations as points, and the median and the 50, 80 and 95 % intervals at any times.
+
+    Args:
+        entries: Data entries with `times`; one panel for each, of its first target.
+        answers: By item the tables of `predict_frame` or `interpolate_frame` with the levels `BAND_LEVELS`, one behind
+            the other.
+        since: By item the first time that is shown, in nanoseconds; None for all.
+        held_out: By item what the model has not seen, drawn as circles.
+        colour: Of the model.
+        label: Of what was measured.
+        title: Above all panels.
+
+    Raises:
+        ValueError: If there is no series.
+    """
+    if not entries:
+        raise ValueError("expected a series at least")
+    figure = Figure(figsize=(9.0, 1.0 + 2.2 * len(entries)), layout="constrained")
+    axes = figure.subplots(len(entries), 1, squeeze=False).ravel()
+    for axis, entry in zip(axes, entries, strict=True):
+        item = str(entry["item_id"])
+        first = None if since is None else since.get(item)
+        for number, table in enumerate(map(standard, answers.get(item, ()))):
+            quantiles = table[[str(level) for level in BAND_LEVELS]].to_numpy().T
+            _draw_bands(axis, table["timestamp"].to_numpy(), quantiles, colour, labelled=number == 0)
+        _draw_points(axis, entry, first, "observed", {"color": OBSERVED, "marker": ".", "markersize": 3})
+        if held_out is not None and item in held_out:
+            circles = {"color": OBSERVED, "marker": "o", "markersize": 3.5, "markerfacecolor": "none"}
+            _draw_points(axis, held_out[item], first, "held out", circles)
+        axis.set_title(shortened(item), loc="left", fontsize=9)
+        axis.set_ylabel(label)
+        style_axis(axis)
+        date_axis(axis)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _draw_points(axis: Axes, entry: Mapping[str, Any], first: int | None, label: str, style: dict[str, Any]) -> None:
+    shown = np.ones(len(entry["times"]), bool) if first is None else entry["times"] >= first
+    values = np.atleast_2d(entry["target"])[0]
+    axis.plot(
+        entry["times"][shown].astype("datetime64[ns]"), values[shown], linestyle="none", label=label, zorder=3, **style
+    )
