@@ -27,6 +27,7 @@ from tsforecast.models import DATA_DECIDED, options_of
 from tsforecast.models.continuous import TIMED
 from tsforecast.plots import colour_of, save_figure
 from tsforecast.plots.forecasts import BAND_LEVELS, plot_timed
+from tsforecast.wording import counted, listed
 
 log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.quantiles import INTERVALS, forecast_quantiles
 from tsforecast.data.tables.naming import standard
 from tsforecast.plots.style import (
