@@ -3,9 +3,9 @@
     python benchmarks/fingerprints.py before.json                       # at the commit before
     python benchmarks/fingerprints.py after.json --against before.json  # at the commit after; says what differs
 
-Every model is trained for four steps and forecasts by the command line, as users do, so that the script runs before and
-after any change behind it. Numbers are compared as text: all digits count. They differ with the number of threads, so
-there is one. About three minutes on one core.
+Every model, on a grid and in continuous time, is trained for four steps and forecasts by the command line, as users do.
+So the script runs before and after any change behind it. Numbers are compared as text: all digits count. They differ
+with the number of threads, so there is one. About three minutes on one core.
 """
 
 import argparse
@@ -19,12 +19,12 @@ import tempfile
 from pathlib import Path
 
 from tsforecast.models import MODELS
+from tsforecast.models.continuous import TIMED
 
 ROOT = Path(__file__).resolve().parent.parent
 LEARNERS = ("lofi", "vd-ekf", "ekf", "lrkf", "bong", "wolf-ekf")
-TRAINING = (
-    "--dataset exchange --max_epochs 2 --num_batches_per_epoch 2 --seed 0 --history_length 200 --threads 1 --quiet"
-)
+TRAINING = "--max_epochs 2 --num_batches_per_epoch 2 --seed 0 --threads 1 --quiet"
+ON_A_GRID = ("--dataset", "exchange", "--history_length", "200")
 
 
 def run(*words: str) -> None:
@@ -41,14 +41,33 @@ def run(*words: str) -> None:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()[-500:]}")
 
 
-def fingerprint_model(name: str, folder: Path) -> dict[str, str]:
-    """Losses of an untuned model, and a digest of its forecasts."""
-    run("train", name, *TRAINING.split(), "--quiet", "--output", str(folder / name))
-    out = folder / f"{name}.csv"
-    run("predict", str(folder / name), "--out", str(out), "--num_samples", "20", "--seed", "0", "--paths", "--quiet")
-    with (folder / name / "metrics.csv").open() as file:
+def fingerprint_model(name: str, folder: Path, *data: str, timed: bool = False) -> dict[str, str]:
+    """Losses of an untuned model, and a digest of its forecasts.
+
+    Args:
+        name: Of the model.
+        folder: For its run.
+        data: Options of the data and of what belongs to them.
+        timed: Whether its series have clocks of their own.
+    """
+    place = folder / f"{name}{'-timed' if timed else ''}"
+    run("train", name, *data, *TRAINING.split(), "--output", str(place))
+    out = place.with_suffix(".csv")
+    run("predict", str(place), "--out", str(out), "--num_samples", "20", "--seed", "0", "--paths", "--quiet")
+    with (place / "metrics.csv").open() as file:
         losses = " ".join(row["train_loss"] for row in csv.DictReader(file))
     return {"losses": losses, "forecasts": hashlib.sha256(out.read_bytes()).hexdigest()}
+
+
+def write_timed(path: Path) -> Path:
+    """Writes two series whose observations need no grid, by arithmetic alone."""
+    lines = ["item_id,timestamp,target"]
+    for item in range(2):
+        for k in range(60):
+            minutes = 97 * k + k * k * (item + 3) % 89
+            lines.append(f"s{item},2024-03-{1 + minutes // 1440:02}T{minutes // 60 % 24:02}:{minutes % 60:02},{k % 7}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def fingerprint_learner(name: str, folder: Path) -> dict[str, str]:
@@ -71,8 +90,12 @@ def main() -> int:
     found: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as name:
         for model in MODELS:
-            found[f"model {model}"] = fingerprint_model(model, Path(name))
+            found[f"model {model}"] = fingerprint_model(model, Path(name), *ON_A_GRID)
             print(model, found[f"model {model}"], flush=True)
+        data = ("--irregular", "--data", str(write_timed(Path(name, "clock.csv"))))
+        for model in TIMED:
+            found[f"timed {model}"] = fingerprint_model(model, Path(name), *data, timed=True)
+            print("timed", model, found[f"timed {model}"], flush=True)
         for learner in LEARNERS:
             found[f"learner {learner}"] = fingerprint_learner(learner, Path(name))
             print(learner, found[f"learner {learner}"], flush=True)

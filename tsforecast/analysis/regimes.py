@@ -12,10 +12,9 @@ from gluonts.itertools import batcher
 from numpy.typing import NDArray
 from torch.utils import _pytree as pytree
 
+from tsforecast.analysis.regime_tables import changes_table, joined, regimes_table
 from tsforecast.core.particles.filtering import ParticleState
-from tsforecast.core.regimes.changes import Change, find_changes
-from tsforecast.data.calendar.frequency import expected_alias_warnings
-from tsforecast.data.calendar.stamps import stamps_of
+from tsforecast.core.regimes.changes import find_changes
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
@@ -108,7 +107,7 @@ def regimes_ahead(
         ahead = _ahead(histories, inference, entries, num_samples, generator)
         for entry, own in zip(entries, ahead, strict=True):
             parts.append(_table(entry, own, own.argmax(-1) + 1, len(own)))
-    return _joined(parts)
+    return joined(parts)
 
 
 def regime_report(
@@ -145,13 +144,13 @@ def regime_report(
             )
             table = _table(entry, probabilities.double().numpy(), path.numpy() + 1)
             tables.append(table)
-            changes.append(_changes(table, find_changes(path, pairs, level)))
+            changes.append(changes_table(entry.get("item_id"), table["timestamp"], find_changes(path, pairs, level)))
         if _reaches(histories, entries):
             probable = _ahead(histories, inference, entries, num_samples, _generator(predictor, seed))
             parts = zip(entries, probable, strict=True)
             ahead += [_table(entry, one, one.argmax(-1) + 1, len(one)) for entry, one in parts]
     empty = tables[0].iloc[:0] if tables else pd.DataFrame()
-    return RegimeReport(_joined(tables), _joined(changes), _joined(ahead) if ahead else empty)
+    return RegimeReport(joined(tables), joined(changes), joined(ahead) if ahead else empty)
 
 
 def _with_regimes(predictor: StateSpacePredictor) -> tuple[Histories, AbstractRegimeInference[Any]]:
@@ -164,12 +163,6 @@ def _with_regimes(predictor: StateSpacePredictor) -> tuple[Histories, AbstractRe
             f"{type(histories.net).__name__} has none"
         )
     return histories, inference
-
-
-def refuse_one_regime(regimes: int) -> None:
-    """Raises a ValueError where a model has no two regimes that can be told apart."""
-    if regimes < 2:
-        raise ValueError(f"expected a model with at least two regimes, got {regimes}: there is nothing to tell apart")
 
 
 def _batches(
@@ -264,35 +257,7 @@ def _table(
     entry: dict[str, Any], probabilities: NDArray[np.float64], likely: NDArray[np.int64], ahead: int = 0
 ) -> pd.DataFrame:
     """Return the rows of a series: of its last steps, or of so many steps behind them."""
-    steps, regimes = probabilities.shape
-    refuse_one_regime(regimes)
+    steps = len(probabilities)
     with expected_alias_warnings():
         first = entry["start"] + (np.shape(entry["target"])[-1] + ahead - steps)
-    table = pd.DataFrame({"item_id": entry.get("item_id"), "timestamp": stamps_of(first, steps, entry.get("info"))})
-    for k in range(regimes):
-        table[f"p_{k + 1}"] = probabilities[:, k]
-    return table.assign(most_likely=likely)
-
-
-def _changes(table: pd.DataFrame, changes: list[Change]) -> pd.DataFrame:
-    """Return the rows of the changes of a series, by its table."""
-    stamps = table["timestamp"]
-    rows = [
-        {
-            "item_id": table["item_id"].iloc[0],
-            "timestamp": stamps.iloc[one.time],
-            "before": one.before + 1,
-            "after": one.after + 1,
-            "lower": stamps.iloc[one.lower],
-            "upper": stamps.iloc[one.upper],
-            "expected": one.expected,
-        }
-        for one in changes
-    ]
-    names = ("item_id", "timestamp", "before", "after", "lower", "upper", "expected")
-    return pd.DataFrame(rows, columns=pd.Index(names))
-
-
-def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
-    """Return one table; those without a row have no types, and are left out unless all are such."""
-    return pd.concat([one for one in tables if len(one)] or tables[:1], ignore_index=True)
+    return regimes_table(entry.get("item_id"), stamps_of(first, steps, entry.get("info")), probabilities, likely)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tsforecast.analysis.regimes import refuse_one_regime
+from tsforecast.analysis.regime_tables import changes_table, joined, refuse_one_regime, regimes_table
 from tsforecast.core.regimes.changes import find_changes
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
@@ -61,22 +61,9 @@ def timed_regimes(
         pairs = torch.einsum("tni,tnj->tij", weights[:-1], weights[1:]) / weights.shape[1]
         moves = find_changes(path, torch.cat([torch.diag_embed(mean[:1]), pairs]), level)
         rows = rows_of(predictor.clock, [entry], [np.arange(len(entry["times"]))], len(mean))[0]
-        table = {"item_id": entry["item_id"], "timestamp": entry["times"].astype("datetime64[ns]")}
-        table |= {f"p_{k + 1}": column for k, column in enumerate(mean.numpy()[rows].T)}
-        tables.append(pd.DataFrame({**table, "most_likely": path.numpy()[rows] + 1, "scale": scale[rows]}))
-        changes += [
-            {
-                "item_id": entry["item_id"],
-                "timestamp": moments[one.time],
-                "before": one.before + 1,
-                "after": one.after + 1,
-                "lower": moments[one.lower],
-                "upper": moments[one.upper],
-                "expected": one.expected,
-            }
-            for one in moves
-        ]
-    names = ("item_id", "timestamp", "before", "after", "lower", "upper", "expected")
-    both = pd.concat(tables, ignore_index=True), pd.DataFrame(changes, columns=pd.Index(names))
+        stamps = entry["times"].astype("datetime64[ns]")
+        table = regimes_table(entry["item_id"], stamps, mean.numpy()[rows], path.numpy()[rows] + 1)
+        tables.append(table.assign(scale=scale[rows]))
+        changes.append(changes_table(entry["item_id"], moments, moves))
     cells = cells_of(entries)
-    return as_read(both[0], read, cells), as_read(both[1], read, cells)
+    return as_read(joined(tables), read, cells), as_read(joined(changes), read, cells)

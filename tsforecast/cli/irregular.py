@@ -17,7 +17,8 @@ from tsforecast.cli.epochs import trainer_options
 from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
-from tsforecast.evaluation.timed import forecast_quantiles, score_timed, timed_baselines
+from tsforecast.evaluation.metrics import LEVELS
+from tsforecast.evaluation.timed import score_timed, timed_baselines
 from tsforecast.forecasting.irregular import IrregularEstimator, default_epochs, default_linear_epochs, has_components
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_forecast import TimedForecast
@@ -205,7 +206,8 @@ def evaluate(chosen: Namespace, folder: Path, record: Mapping[str, Any], trained
     if fingerprint(task) != record["fingerprint"]:
         log.warning("the data have changed since %s was trained", folder)
     pairs = task.test()
-    scores = {record["model"]: score_timed(pairs, forecast_quantiles(predictor, pairs))}
+    answers = (forecast.quantiles(LEVELS) for forecast in predictor.forecast_windows(pairs))
+    scores = {record["model"]: score_timed(pairs, answers)}
     if chosen.baselines != "none":
         for name, quantiles in timed_baselines(task).items():
             scores[name] = score_timed(pairs, (quantiles(past, label["times"]) for past, label in pairs))

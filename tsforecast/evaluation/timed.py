@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.evaluation import metrics
 from tsforecast.evaluation.metrics import LEVELS, Window
-from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 
 # A past and times behind its end -> quantiles (level, time, target) at `LEVELS`.
 Quantiles = Callable[[Mapping[str, Any], NDArray[np.int64]], NDArray[np.float64]]
@@ -62,16 +61,6 @@ def score_timed(
 def _kept(table: pd.DataFrame) -> pd.DataFrame:
     kept = [m.name for m in metrics.METRICS if m.name not in ("mase", "crps_ensemble") and m.is_printed]
     return table.filter(items=kept)
-
-
-def forecast_quantiles(
-    predictor: IrregularPredictor, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
-) -> list[NDArray[np.float64]]:
-    """Return the quantiles at `LEVELS` of a predictor for every window, (level, time, target) each.
-
-    Windows are filtered together, as many as the predictor takes at once.
-    """
-    return [forecast.quantiles(LEVELS) for forecast in predictor.forecast_windows(pairs)]
 
 
 def last_value(task: IrregularTask) -> Quantiles:
