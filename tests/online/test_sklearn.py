@@ -12,11 +12,14 @@ from tsforecast.learners import LEARNERS
 from tsforecast.online.river import OnlineRegressor
 from tsforecast.online.sklearn import BayesianOnlineClassifier, BayesianOnlineRegressor
 
+# Several steps for each observation: two are taken as ten are.
+SETTINGS = {"blr": {"iterations": 2}, "bbb": {"iterations": 2}}
+
 # Every learner; of few weights. The first takes few rows at a time, and so many steps; of the others the step is what
 # differs, of which hundreds of rows need some, and a few rows one that is not full.
 SMALL = [
     {"hidden": (), "block": 3},
-    *({"learner": name, "hidden": (4,), "block": 12} for name in LEARNERS),
+    *({"learner": name, "hidden": (4,), "block": 12, "settings": SETTINGS.get(name)} for name in LEARNERS),
 ]
 
 # A row that counts thrice is one step of thrice the evidence, and is standardised once: not three steps.
