@@ -15,6 +15,8 @@ from torch.utils import _pytree as pytree
 from tsforecast.analysis.regime_tables import changes_table, joined, regimes_table
 from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.regimes.changes import find_changes
+from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
