@@ -115,7 +115,9 @@ def test_a_training_repeats_steps_and_asks_eager_code_where_it_must(outcome, mon
         return (lambda *inputs: step(*inputs) * torch.nan) if outcome == "nan" else step
 
     monkeypatch.setattr(training, "_has_graphs", lambda trainer: True)
-    monkeypatch.setattr(captured, "_what_waits", lambda step, inputs: "a value is read" if outcome == "waits" else "")
+    monkeypatch.setattr(
+        captured, "_reason_to_wait", lambda step, inputs: "a value is read" if outcome == "waits" else ""
+    )
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
     with caplog.at_level("INFO", "tsforecast"):
         found = trained(accelerator="cpu")
@@ -128,7 +130,7 @@ def test_what_cannot_be_captured_says_what_to_do(monkeypatch):
     def capture(*arguments, **options):
         raise RuntimeError("operation not permitted\nand more")
 
-    monkeypatch.setattr(captured, "_what_waits", lambda step, inputs: "")
+    monkeypatch.setattr(captured, "_reason_to_wait", lambda step, inputs: "")
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
     model = make_model("gls")
     graphs, batch = CapturedLoss(model, model.loss), make_batch(model, entries_of("gls"))
