@@ -45,7 +45,7 @@ def fingerprint_model(name: str, folder: Path) -> dict[str, str]:
     """Losses of an untuned model, and a digest of its forecasts."""
     run("train", name, *TRAINING.split(), "--quiet", "--output", str(folder / name))
     out = folder / f"{name}.csv"
-    run("predict", str(folder / name), "--out", str(out), "--num_samples", "20", "--seed", "0", "--paths", "--quiet")
+    run("predict", str(folder / name), "--output", str(out), "--num_samples", "20", "--seed", "0", "--paths", "--quiet")
     with (folder / name / "metrics.csv").open() as file:
         losses = " ".join(row["train_loss"] for row in csv.DictReader(file))
     return {"losses": losses, "forecasts": hashlib.sha256(out.read_bytes()).hexdigest()}

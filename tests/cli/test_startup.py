@@ -157,7 +157,10 @@ WRONG = (
     (["train", "auto", "--data", "empty.csv"], "the file is empty"),
     (["impact", "missing.csv", "--after", "2024-01-03"], "there is no file missing.csv"),
     (["anomalies", "--data", "missing.csv"], "there is no file missing.csv"),
-    *(([command, "missing", "--out", "f.csv"], "there is no run folder missing") for command in ("predict", "impute")),
+    *(
+        ([command, "missing", "--output", "f.csv"], "there is no run folder missing")
+        for command in ("predict", "impute")
+    ),
     *(([command, "missing"], "there is no run folder missing") for command in ("evaluate", "regimes", "explain")),
     (["stream", "--resume", "missing"], "there is no run folder missing"),
 )

@@ -25,16 +25,16 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast train MODEL --data FILE      train a model of your choice; --dataset NAME for a data set of the package
   tsforecast evaluate RUN                 scores beside baselines, and pictures, into the run folder
   tsforecast compare RUN RUN ...          one page of their scores, pictures and differences
-  tsforecast predict RUN --out FILE       forecasts beyond the end of the data
-  tsforecast impute RUN --out FILE        the data, with what stands in for missing values
+  tsforecast predict RUN --output FILE    forecasts beyond the end of the data
+  tsforecast impute RUN --output FILE     the data, with what stands in for missing values
   tsforecast anomalies RUN                steps and stretches that are rare, at a false-alarm rate; or --data FILE
   tsforecast explain RUN                  the parts of forecasts: level, trend, seasons, covariates, last steps
   tsforecast impact DATA --after DATE     what an intervention did
-  tsforecast news RUN --after FILE        why forecasts changed
+  tsforecast news RUN --data FILE         why forecasts changed
   tsforecast regimes RUN                  which regimes series were in, when that changed, which come next
-  tsforecast export RUN --out FOLDER      the model as MLflow loads it
+  tsforecast export RUN --output FOLDER   the model as MLflow loads it
   tsforecast bucket INPUT OUT             tables of any size into a folder that all commands take as --data
-  tsforecast live init RUN --out STORE    beliefs of all series into a store
+  tsforecast live init RUN --output STORE  beliefs of all series into a store
   tsforecast live serve STORE             keeps them current over HTTP: observations in, forecasts out
   tsforecast tune MODEL --study FOLDER    looks for hyperparameters, on windows before the test part
   tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other

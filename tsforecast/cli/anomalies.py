@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
         freq=task.freq,
         seed=chosen.seed,
     )
-    out = Path(chosen.out) if chosen.out else Path(chosen.run or ".") / "anomalies"
+    out = Path(chosen.output) if chosen.output else Path(chosen.run or ".") / "anomalies"
     make_folder(out)
     with replace_file(out / TABLE) as temporary:
         as_read(frame, task.columns, cells_of(task.entries)).to_csv(temporary, index=False)

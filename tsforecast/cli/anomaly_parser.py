@@ -16,7 +16,7 @@ def anomalies() -> ArgumentParser:
     )
     command.add_argument("--data", metavar="FILE", type=str, help="CSV, Parquet or GluonTS folder; default: the run's")
     command.add_argument(
-        "--out",
+        "--output",
         metavar="FOLDER",
         type=str,
         help="for anomalies.csv and pictures; default: anomalies, of a RUN below it",

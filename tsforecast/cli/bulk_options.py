@@ -39,18 +39,29 @@ def levels(text: str) -> tuple[float, ...]:
 
 
 def is_table(chosen: Namespace) -> bool:
-    """Whether --out is a file, and not a folder.
+    """Whether --output is a file, and not a folder.
 
     Raises:
         ValueError: If options of a folder go with a file.
     """
-    out = Path(chosen.out)
+    out = Path(chosen.output)
     if not out.name.lower().endswith(_SUFFIXES):
         return False
     for name, default in (("workers", 1), ("engine", "local"), ("address", None)):
         if chosen[name] != default:
-            raise ValueError(f"--{name} goes with --data BUCKETS and a folder as --out, got the file {out.name!r}")
+            raise ValueError(f"--{name} goes with --data BUCKETS and a folder as --output, got the file {out.name!r}")
     return True
+
+
+def as_file(chosen: Namespace) -> Namespace:
+    """Return options whose answer is a file, which `out` names.
+
+    Raises:
+        ValueError: If --output is a folder.
+    """
+    if not is_table(chosen):
+        raise ValueError("a run of `train --irregular` answers into a file: expected --output FILE.csv or FILE.parquet")
+    return Namespace(**vars(chosen), out=chosen.output)
 
 
 def write(
@@ -89,8 +100,8 @@ def buckets_of(chosen: Namespace, record: dict[str, Any], trained: Namespace) ->
     data = Path(chosen.data or trained.data or "")
     if (chosen.data is None and trained.data is None) or not is_buckets(data):
         raise ValueError(
-            f"expected --out to end in {', '.join(_SUFFIXES)}, got {Path(chosen.out).name!r}; a folder is written for "
-            "--data BUCKETS, which `tsforecast bucket` makes"
+            f"expected --output to end in {', '.join(_SUFFIXES)}, got {Path(chosen.output).name!r}; a folder is written "
+            "for --data BUCKETS, which `tsforecast bucket` makes"
         )
     survey = read_survey(data)
     given = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
@@ -118,7 +129,7 @@ def process(chosen: Namespace, folder: Path, data: Path, request: Request) -> No
         ValueError: As `process_buckets` says.
         OSError: As `process_buckets` says.
     """
-    out = Path(chosen.out)
+    out = Path(chosen.output)
     workers = {name: chosen[name] for name in ("workers", "engine", "address")}
     manifest = process_buckets(folder / runs.PREDICTOR, data, out, request, **workers)
     series, rows = (sum(bucket[name] for bucket in manifest["buckets"]) for name in ("series", "rows"))

@@ -11,7 +11,7 @@ def news() -> ArgumentParser:
     command = parsing.command_parser("news", "Say why forecasts changed: the share of every new or revised value.")
     _add_run(command)
     command.add_argument("--before", metavar="FILE", type=str, help="data of the first forecast; default: the run's")
-    command.add_argument("--after", metavar="FILE", type=str, required=True, help="data of the second, ending later")
+    command.add_argument("--data", metavar="FILE", type=str, required=True, help="data of the second, ending later")
     _add_rest(command)
     return command
 
@@ -31,7 +31,7 @@ def impact() -> ArgumentParser:
     """Return the options of `tsforecast impact`."""
     command = parsing.command_parser("impact", "Estimate what an intervention did to series.")
     command.add_argument("data", metavar="DATA", type=str, help="CSV, Parquet or GluonTS folder (see docs/data.md)")
-    command.add_argument("--out", metavar="FOLDER", type=str, default="impact", help="of tables and a picture")
+    command.add_argument("--output", metavar="FOLDER", type=str, default="impact", help="of tables and a picture")
     command.add_argument("--after", metavar="DATE", nargs="+", help="last time stamps without it, of all series")
     command.add_argument("--until", metavar="DATE", nargs="+", help="last time stamps with it; default: the end")
     command.add_argument("--dates", metavar="FILE", type=str, help="CSV of series, after and until, in place of both")
@@ -53,7 +53,7 @@ def impact() -> ArgumentParser:
 
 def _add_run(command: ArgumentParser) -> None:
     command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
-    command.add_argument("--out", metavar="FOLDER", type=str, help="of a table and pictures; default: below the run")
+    command.add_argument("--output", metavar="FOLDER", type=str, help="of a table and pictures; default: below the run")
 
 
 def _add_rest(command: ArgumentParser) -> None:

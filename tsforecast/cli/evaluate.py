@@ -68,13 +68,16 @@ def run(argv: Sequence[str]) -> int:
     chosen = parsed(parsers.evaluate(), argv)
     folder, record = options.trained_run(chosen)
     if irregular.is_irregular(record):
+        if chosen.output is not None:
+            raise ValueError("--output does not go with a run of `train --irregular`")
+        chosen.out = None
         with runs.hold(folder):
             return irregular.evaluate(chosen, folder, record, settings(folder, record))
-    if chosen.out is not None:
+    if chosen.output is not None:
         return _score_buckets(chosen, folder, record)
     for name in ("engine", "address"):
         if chosen[name] not in ("local", None):
-            raise ValueError(f"--{name} goes with --out DIR, for data in buckets")
+            raise ValueError(f"--{name} goes with --output DIR, for data in buckets")
     with runs.hold(folder):
         return _run(chosen, folder, record)
 
@@ -83,7 +86,7 @@ def _score_buckets(chosen: Namespace, folder: Path, record: dict[str, Any]) -> i
     """Scores a run whose data are buckets into a folder, bucket after bucket."""
     for name in ("adapt", "inspect", "marks"):
         if chosen[name] is not None:
-            raise ValueError(f"--{name} goes without --out: buckets are scored one by one")
+            raise ValueError(f"--{name} goes without --output: buckets are scored one by one")
     trained = settings(folder, record)
     data, common = bulk_options.buckets_of(Namespace({**vars(trained), **vars(chosen), "data": None}), record, trained)
     split = record["split"]
@@ -100,7 +103,7 @@ def _score_buckets(chosen: Namespace, folder: Path, record: dict[str, Any]) -> i
         baselines=_baselines(chosen),
     )
     bulk_options.process(chosen, folder, data, request)
-    sys.stdout.write((Path(chosen.out) / TABLE).read_text(encoding="utf-8"))
+    sys.stdout.write((Path(chosen.output) / TABLE).read_text(encoding="utf-8"))
     return 0
 
 

@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     opened = Opened.of(chosen)
     task, predictor = opened.beyond(chosen.data).ending_together(), opened.predictor()
     found = explain(predictor, task.latest, recent=chosen.recent, seed=chosen.seed)
-    out = Path(chosen.out) if chosen.out else opened.folder / "explain"
+    out = Path(chosen.output) if chosen.output else opened.folder / "explain"
     make_folder(out)
     with replace_file(out / "explain.csv") as temporary:
         as_read(found, task.columns, cells_of(task.entries)).to_csv(temporary, index=False)

@@ -1,4 +1,4 @@
-"""`tsforecast export RUN --format mlflow --out FOLDER`: a trained model for other systems."""
+"""`tsforecast export RUN --format mlflow --output FOLDER`: a trained model for other systems."""
 
 import logging
 import os
@@ -30,10 +30,10 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If there is no such run.
     """
     chosen = parsers.export().parse_args(list(argv))
-    out = Path(chosen.out)
+    out = Path(chosen.output)
     folder, record = options.trained_run(chosen)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} is there already; give a new folder as --out")
+        raise ValueError(f"{out} is there already; give a new folder as --output")
     if find_spec("mlflow") is None:
         raise ValueError("--format mlflow needs MLflow: `pip install 'tsforecast[mlflow]'`")
     predictor = load_predictor(folder / runs.PREDICTOR, "cpu")

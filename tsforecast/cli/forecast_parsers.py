@@ -49,7 +49,7 @@ def regimes() -> ArgumentParser:
         "regimes", "Say which regime series were in, when that changed, and which regimes come next."
     )
     command.add_argument(
-        "--out", metavar="FOLDER", type=str, help="to write tables and pictures into; default: RUN/regimes"
+        "--output", metavar="FOLDER", type=str, help="to write tables and pictures into; default: RUN/regimes"
     )
     command.add_argument("--data", metavar="FILE", type=str, help="a file, or buckets; default: those of the run")
     command.add_argument("--level", type=float, default=0.9, help="probability of the intervals of changes")
@@ -64,13 +64,13 @@ def export() -> ArgumentParser:
     command = parsing.command_parser("export", "Write a trained model as a folder that another system loads.")
     command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
     command.add_argument("--format", default="mlflow", choices=("mlflow",), help="mlflow: a pyfunc model, from code")
-    command.add_argument("--out", metavar="FOLDER", type=str, required=True, help="to write; new or empty")
+    command.add_argument("--output", metavar="FOLDER", type=str, required=True, help="to write; new or empty")
     return command
 
 
 def _add_files(command: ArgumentParser) -> None:
     command.add_argument(
-        "--out", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet; of buckets also a folder"
+        "--output", metavar="FILE", type=str, required=True, help=".csv, .csv.gz or .parquet; of buckets also a folder"
     )
     command.add_argument(
         "--data", metavar="FILE", type=str, help="CSV, Parquet, GluonTS folder or buckets; default: the run's"

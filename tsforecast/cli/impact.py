@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
         freq=chosen.freq,
         options=how,
     )
-    out = Path(chosen.out)
+    out = Path(chosen.output)
     make_folder(out)
     for name, table in (("effects", found.frame), ("summary", found.summary), ("overall", found.overall)):
         if table.empty:  # of one intervention nothing is overall

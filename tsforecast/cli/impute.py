@@ -26,10 +26,10 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     chosen = parsed(parsers.impute(), argv)
-    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.out)
+    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
     opened = Opened.of(chosen)
     if opened.is_irregular:
-        return irregular.answer("impute", chosen, opened.folder, opened.trained)
+        return irregular.answer("impute", bulk_options.as_file(chosen), opened.folder, opened.trained)
     irregular.refuse_times(chosen)
     if not bulk_options.is_table(chosen):
         data, common = bulk_options.buckets_of(chosen, opened.record, opened.trained)
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
         bulk_options.process(chosen, opened.folder, data, request)
         return 0
     if opened.buckets is not None:
-        raise ValueError(f"{opened.buckets} are buckets: expected a folder as --out, got the file {out.name!r}")
+        raise ValueError(f"{opened.buckets} are buckets: expected a folder as --output, got the file {out.name!r}")
     task, predictor = opened.whole(), opened.predictor()
     torch.manual_seed(chosen.seed)
     filled = predictor.impute(task.entries, chosen.num_samples)

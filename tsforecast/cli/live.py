@@ -62,7 +62,7 @@ def _init(chosen: Namespace) -> None:
     trained = settings(folder, record)
     columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
     series = begin_store(
-        chosen.out,
+        chosen.output,
         folder / runs.PREDICTOR,
         _sources(chosen, record, trained, columns),
         prediction_length=chosen.prediction_length,
@@ -72,7 +72,7 @@ def _init(chosen: Namespace) -> None:
         adaptation=options.adaptation(chosen),
         device=chosen.device,
     )
-    told = chosen.out, series, parsing.typed("live"), chosen.out
+    told = chosen.output, series, parsing.typed("live"), chosen.output
     log.info("%s: beliefs of %d series; `%s serve %s` keeps them current", *told)
 
 

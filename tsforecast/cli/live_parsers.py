@@ -24,7 +24,11 @@ def init() -> ArgumentParser:
     command = parsing.command_parser("live init", "Filter every series once, and write a store.")
     command.add_argument("run", metavar="RUN", type=str, help="run folder of `tsforecast train`")
     command.add_argument(
-        "--out", metavar="STORE", type=str, required=True, help="folder to write; a call that was stopped goes on in it"
+        "--output",
+        metavar="STORE",
+        type=str,
+        required=True,
+        help="folder to write; a call that was stopped goes on in it",
     )
     command.add_argument(
         "--data", metavar="FILE", type=str, help="CSV, Parquet, GluonTS folder or buckets; default: the run's"

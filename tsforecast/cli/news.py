@@ -31,9 +31,9 @@ def run(argv: Sequence[str]) -> int:
     chosen = parsed(parsers.news(), argv)
     opened = Opened.of(chosen)
     predictor = opened.predictor()
-    before, after = (opened.beyond(data).ending_together() for data in (chosen.before, chosen.after))
+    before, after = (opened.beyond(data).ending_together() for data in (chosen.before, chosen.data))
     found = news(predictor, before.latest, after.latest)
-    out = Path(chosen.out) if chosen.out else opened.folder / "news"
+    out = Path(chosen.output) if chosen.output else opened.folder / "news"
     make_folder(out)
     with replace_file(out / "news.csv") as temporary:
         as_read(found, after.columns, cells_of(after.entries)).to_csv(temporary, index=False)

@@ -53,7 +53,7 @@ def evaluate() -> ArgumentParser:
         "--workers", type=int, default=1, help="processes that fit baselines of statsforecast, or that share buckets"
     )
     group = command.add_argument_group("data in buckets (see docs/howto/many.md)")
-    group.add_argument("--out", metavar="DIR", type=str, help="score bucket after bucket into this folder")
+    group.add_argument("--output", metavar="DIR", type=str, help="score bucket after bucket into this folder")
     add_engines(group)
     command.add_argument("--plot_series", type=int, default=6, help="series to draw; 0: no pictures")
     command.add_argument(

@@ -38,16 +38,16 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     chosen = parsed(parsers.predict(), argv)
-    out = Path(chosen.out)
+    out = Path(chosen.output)
     levels = bulk_options.levels(chosen.quantiles)
     opened = Opened.of(chosen)
     if opened.is_irregular:
-        return irregular.answer("predict", chosen, opened.folder, opened.trained)
+        return irregular.answer("predict", bulk_options.as_file(chosen), opened.folder, opened.trained)
     irregular.refuse_times(chosen)
     length, columns = opened.length, opened.columns
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:
-            raise ValueError("--known goes with a file as --out")
+            raise ValueError("--known goes with a file as --output")
         data, common = bulk_options.buckets_of(chosen, opened.record, opened.trained)
         predictor = load_predictor(opened.folder / runs.PREDICTOR, chosen.device)
         num_samples = _num_samples(chosen, predictor, length, predictor.batch_size)

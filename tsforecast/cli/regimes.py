@@ -48,9 +48,9 @@ def run(argv: Sequence[str]) -> int:
     opened = Opened.of(chosen)
     if opened.is_irregular:
         return _irregular(chosen, opened)
-    out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
+    out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
     if opened.buckets is not None:
-        chosen.out = str(out)
+        chosen.output = str(out)
         data, common = bulk_options.buckets_of(chosen, opened.record, opened.trained)
         drawn = {"num_samples": chosen.num_samples, "seed": chosen.seed}
         request = RegimeTables(**common, **drawn, level=chosen.level, last=chosen.last)
@@ -86,7 +86,7 @@ def _irregular(chosen: Namespace, opened: Opened) -> int:
     roles = options.columns(chosen, predictor.roles)
     entries, read = predictor.read_named(chosen.data or opened.trained.data, roles)
     regimes, changes = timed_regimes(predictor, entries, level=chosen.level, num_samples=chosen.num_samples)
-    out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
+    out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
     make_folder(out)
     for name, table in (("regimes", regimes), ("changes", changes)):
         with replace_file(out / f"{name}.csv") as temporary:

@@ -15,7 +15,7 @@ _READ = {
     "regimes": ("data",),
     "anomalies": ("data",),
     "explain": ("data",),
-    "news": ("before", "after"),
+    "news": ("before", "data"),
     "impact": ("data",),
 }
 
@@ -31,6 +31,7 @@ def check_usage(command: str, arguments: Sequence[str]) -> None:
         ArgumentError: If they are not understood.
         ValueError: If a number is out of its range, a name is not known, or there is nothing to work on.
     """
+    parsing.refuse_renamed(command, arguments)
     if command == "train":
         _check_train(arguments)
         _check_data(arguments)

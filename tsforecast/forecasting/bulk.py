@@ -22,7 +22,6 @@ from tsforecast.data.buckets import SURVEY, WORK, Bucket, checksum, folder_check
 from tsforecast.data.files import remove_leftovers, replace_file
 from tsforecast.data.locks import LOCK, lock_folder
 from tsforecast.data.reading import read_json
-from tsforecast.data.wording import option
 from tsforecast.forecasting.engines import ENGINES
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Request
@@ -183,7 +182,7 @@ def _refuse_other_contents(out: Path) -> None:
     """Raises a ValueError if a folder holds anything but results of buckets."""
     names = {path.name for path in out.iterdir()} - {LOCK} if out.is_dir() else set()
     if SURVEY in names or (names and not names & {MANIFEST, WORK}):
-        raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder as {option('out')}")
+        raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder")
 
 
 def _refuse_other_plan(out: Path, before: Any, now: dict[str, Any]) -> None:
@@ -192,10 +191,10 @@ def _refuse_other_plan(out: Path, before: Any, now: dict[str, Any]) -> None:
     names = {"predictor": "another model", "survey": "other data", "format": "another version"}
     for name, what in names.items():
         if before.get(name) != now[name]:
-            raise ValueError(f"{out} has results of {what}; give a new folder as {option('out')}")
+            raise ValueError(f"{out} has results of {what}; give a new folder")
     given = before.get("request") if isinstance(before.get("request"), dict) else {}
     if other := [name for name, value in now["request"].items() if given.get(name) != value]:
-        raise ValueError(f"{out} has results with other {', '.join(other)}; give a new folder as {option('out')}")
+        raise ValueError(f"{out} has results with other {', '.join(other)}; give a new folder")
 
 
 def _note(out: Path, file: str) -> Path:
