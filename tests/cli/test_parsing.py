@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tsforecast.cli import main
-from tsforecast.cli.parsers import PARSERS
+from tsforecast.cli.commands import NAMES
 from tsforecast.cli.parsing import typed, underscored
 
 ROOT = Path(__file__).parents[2]
@@ -273,7 +273,7 @@ def test_completion(capsys, shell):
     pytest.importorskip("shtab")
     assert main(["--print_completion", shell]) == 0
     script = capsys.readouterr().out
-    for name in PARSERS:
+    for name in NAMES:
         assert name in script
     if shell == "bash":
         asked = textwrap.dedent(

@@ -4,12 +4,12 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from tsforecast.cli import options, parsers, runs
+from tsforecast.cli import options, runs
+from tsforecast.cli.commands import Export
 from tsforecast.data.dataframes import as_lists
 from tsforecast.data.files import make_folder, replace_folder
 from tsforecast.data.quantiles import TENTHS
@@ -18,20 +18,16 @@ from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 log = logging.getLogger(__name__)
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Export) -> int:
     """Writes the model of a run as a folder of MLflow.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the run is not finished, the folder is not empty, or MLflow is not installed.
         FileNotFoundError: If there is no such run.
     """
-    chosen = parsers.export().parse_args(list(argv))
     out = Path(chosen.output)
-    folder, record = options.trained_run(chosen)
+    folder = Path(chosen.run)
+    record = options.trained_run(folder)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out} is there already; give a new folder as --output")
     if find_spec("mlflow") is None:

@@ -21,7 +21,7 @@ from tsforecast.cli.chosen import DATA, RUN, as_record, settled
 from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
-from tsforecast.cli.train_parser import named, parser
+from tsforecast.cli.train_parser import check_ranges, named, parser
 from tsforecast.data import ForecastTask
 from tsforecast.data.dataframes import as_lists
 from tsforecast.forecasting import presets
@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
     printed = len(words) < len(argv)
     if printed and not (chosen.get("data") or chosen.get("dataset")):
         command.parse_args(argv)  # prints the defaults, and ends
-    parsing.check_ranges(chosen)
+    check_ranges(chosen)
     resume = parsed.resume or chosen.get("resume")
     if resume:
         folder = Path(resume)
@@ -106,7 +106,7 @@ def run(argv: Sequence[str]) -> int:
         if not printed:
             runs.refuse_used(folder)
         model, chosen, selection = settled(parser, parsed.model, given, chosen, task)
-        parsing.check_ranges(chosen)
+        check_ranges(chosen)
     if printed:
         sys.stdout.write(config(model, chosen))
         return 0
