@@ -118,7 +118,7 @@ def measure(folder: pathlib.Path, count: int, buckets: int, engines: list[tuple[
     digests = set()
     for engine, workers in engines:
         out = folder / f"{engine}{workers}"
-        options = ["--out", out, "--engine", engine, "--workers", workers, "--device", "cpu"]
+        options = ["--output", out, "--engine", engine, "--workers", workers, "--device", "cpu"]
         measured = run("predict", folder / "run", "--data", folder / "buckets", *options)
         yield facts | {"phase": "predict", "engine": engine, "workers": workers} | _shown(count, measured)
         digests.add((out / "manifest.json").read_bytes())

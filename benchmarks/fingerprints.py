@@ -53,7 +53,7 @@ def fingerprint_model(name: str, folder: Path, *data: str, timed: bool = False) 
     place = folder / f"{name}{'-timed' if timed else ''}"
     run("train", name, *data, *TRAINING.split(), "--output", str(place))
     out = place.with_suffix(".csv")
-    run("predict", str(place), "--out", str(out), "--num_samples", "20", "--seed", "0", "--paths", "--quiet")
+    run("predict", str(place), "--output", str(out), "--num_samples", "20", "--seed", "0", "--paths", "--quiet")
     with (place / "metrics.csv").open() as file:
         losses = " ".join(row["train_loss"] for row in csv.DictReader(file))
     return {"losses": losses, "forecasts": hashlib.sha256(out.read_bytes()).hexdigest()}

@@ -742,7 +742,7 @@ def test_records_that_lack_a_key(tmp_path, record, capsys, key):
         if value is None:
             del changed[key]
         (tmp_path / "run.json").write_text(json.dumps(changed))
-        commands = [("evaluate",), ("predict", "--out", tmp_path / "o.csv"), ("compare",)]
+        commands = [("evaluate",), ("predict", "--output", tmp_path / "o.csv"), ("compare",)]
         if value is None:  # options of all models take longer than all else here
             commands.append(("train", "--resume"))
         for command in commands:
@@ -753,7 +753,7 @@ def test_records_that_lack_a_key(tmp_path, record, capsys, key):
 
 def test_runs_of_streams_name_their_command(tmp_path, capsys):
     (tmp_path / "run.json").write_text(json.dumps({"format": 1, "stream": {"options": {}, "classes": 2}}))
-    for command in (("evaluate",), ("predict", "--out", tmp_path / "o.csv"), ("train", "--resume"), ("compare",)):
+    for command in (("evaluate",), ("predict", "--output", tmp_path / "o.csv"), ("train", "--resume"), ("compare",)):
         assert f"`tsforecast stream --resume {tmp_path}`" in said(capsys, *command, tmp_path)
     for text in ("[" * 100_000, "{", "[]", '{"format": 1, "stream": 3}', '{"format": 1, "stream": {}}'):
         (tmp_path / "run.json").write_text(text)

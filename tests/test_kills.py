@@ -250,7 +250,7 @@ def test_buckets_that_are_killed(commands, tmp_path):
         assert contents(out) == contents(whole)
     run, few = tmp_path / "run", ["--windows=0", "--prediction_length=2", "--max_epochs=1", *QUICK]
     assert commands.run("train", "issm", "--data", whole, *few, "--output", run, folder=run).status == 0
-    predict, done = ["predict", run, "--data", whole, "--device=cpu", "--out"], tmp_path / "forecasts"
+    predict, done = ["predict", run, "--data", whole, "--device=cpu", "--output"], tmp_path / "forecasts"
     ended = commands.run(*predict, done, folder=done)
     assert ended.status == 0, ended.said
     for moment in moments(ended.changes, 6):

@@ -12,18 +12,17 @@ A run folder has, beside config.yaml and run.json:
 
 import csv
 import io
-import json
 import logging
 import sys
 import time
 from argparse import ArgumentError
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
@@ -32,6 +31,9 @@ from experiments.policies.config import GRADIENTS, PolicyConfig
 from experiments.policies.config import POLICIES as AGENTS
 from experiments.policies.saved import LearntPolicies, load_policies, save_policies
 from tsforecast.cli import guarded, parsing, runs
+from tsforecast.cli.answers import write_json
+from tsforecast.cli.option_groups import RunOptions, SeedOptions
+from tsforecast.cli.records import option, parser_of
 from tsforecast.io.files import append_file, replace_file
 from tsforecast.plots import plot_returns, save_figure
 from tsforecast.progress import is_watched, quiet
@@ -41,7 +43,6 @@ PROGRAM = "python experiments/policies/train.py"
 
 RETURNS, POLICIES = "returns.csv", "policies.pt"
 _COLUMNS = ("iteration", "policy", "returned", "steps", "seconds")
-_OWN = ("output", "resume")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,38 +55,36 @@ def _explained(argv: list[str]) -> int:
         return run(argv)
     except ArgumentError as error:
         raise ValueError(
-            f"{parsing.explained(str(error), parser(), argv)}; `{PROGRAM} --help` lists the options"
+            f"{parsing.explained(str(error), parser_of(PROGRAM, Policy), argv)}; `{PROGRAM} --help` lists the options"
         ) from error
 
 
-def parser() -> ArgumentParser:
-    """Return the options."""
-    command = parsing.command_parser(
-        "policy", "Learn policies of an environment of gymnasium by Stein policy gradients (see docs/particles.md)."
-    )
-    command.prog = PROGRAM
-    command.add_argument(
-        "env", nargs="?", metavar="ENV", type=str, help="name in gymnasium's register, such as CartPole-v1"
-    )
-    command.add_argument("--horizon", type=int, help="steps of an episode at most; default: the environment's")
-    command.add_argument("--iterations", type=int, default=60, help="in all")
-    command.add_argument("--seed", type=int, default=0, help="of initial weights, and of all that is drawn")
-    group = command.add_argument_group("policies")
-    group.add_argument("--agent", type=str, default="svgd", help=", ".join(AGENTS))
-    group.add_argument("--gradient", type=str, default="reinforce", help=", ".join(GRADIENTS))
-    group.add_argument("--particles", type=int, default=16, help="policies that act side by side")
-    group.add_argument("--episodes", type=int, default=4, help="of each in an iteration; joint: of one policy, for all")
-    group.add_argument("--hidden", type=int, nargs="*", default=[25, 10], help="widths of hidden layers; none: linear")
-    group.add_argument("--temperature", type=float, default=1.0, help="larger for policies that differ more")
-    group.add_argument("--variance", type=float, default=1.0, help="of every weight in the prior")
-    group.add_argument("--rate", type=float, default=0.01, help="of Adam")
-    group.add_argument("--discount", type=float, default=0.99, help="of a reward one step later")
-    group.add_argument("--trace", type=float, default=0.97, help="lambda of the advantages of a2c")
-    group.add_argument("--reflections", type=int, default=1, help="Householder reflections of s2vgd")
-    group = command.add_argument_group("run")
-    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/AGENT-ENV-TIME")
-    group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
-    return command
+@dataclass(frozen=True, kw_only=True)
+class Policy(SeedOptions, RunOptions):
+    """Learn policies of an environment of gymnasium by Stein policy gradients (see docs/particles.md)."""
+
+    env: str = option("", "name in gymnasium's register, such as CartPole-v1", place="ENV", nargs="?")
+    horizon: int | None = option(None, "steps of an episode at most; default: the environment's")
+    iterations: int = option(60, "in all", least=1)
+    agent: str = option("svgd", ", ".join(AGENTS))
+    gradient: str = option("reinforce", ", ".join(GRADIENTS))
+    particles: int = option(16, "policies that act side by side")
+    episodes: int = option(4, "of each in an iteration; joint: of one policy, for all")
+    hidden: list[int] = option([25, 10], "widths of hidden layers; none: linear", nargs="*")
+    temperature: float = option(1.0, "larger for policies that differ more")
+    variance: float = option(1.0, "of every weight in the prior")
+    rate: float = option(0.01, "of Adam")
+    discount: float = option(0.99, "of a reward one step later")
+    trace: float = option(0.97, "lambda of the advantages of a2c")
+    reflections: int = option(1, "Householder reflections of s2vgd")
+
+    def check(self) -> None:
+        """Refuse names that there are not."""
+        if not self.env:
+            raise ValueError(f"expected an environment of gymnasium, as in `{PROGRAM} CartPole-v1`, or --resume RUN")
+        for name, known in (("agent", AGENTS), ("gradient", GRADIENTS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"--{name}: {parsing.unknown(name, getattr(self, name), known)}")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -102,58 +101,23 @@ def run(argv: Sequence[str]) -> int:
         ValueError: If options or the folder are not as expected, or gymnasium is not installed.
         FileNotFoundError: If the folder is missing.
     """
-    chosen = parser().parse_args(list(argv))
-    parsing.check_ranges(chosen)
+    chosen = Policy.parsed(PROGRAM, argv)
     if chosen.resume:
-        parsing.refuse_beside_resume(argv, chosen.env)
         folder = Path(chosen.resume)
-        chosen = _recorded(folder)
+        record = runs.read_record(folder)
+        if not isinstance(record.get("policy"), dict):
+            raise ValueError(f"{folder} is no run of `{PROGRAM}`")
+        chosen = Policy.recorded(PROGRAM, folder / runs.RECORD, record["policy"])
         with runs.hold(folder):
             return _learn(folder, chosen)
-    _check(chosen)
     _config(chosen).build()  # raises now, and not in a folder
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.agent, chosen.env)
-    options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
-    record = runs.new_record("policy", options, argv)
-    with runs.hold(folder):
-        runs.create(folder, json.dumps(options, indent=2) + "\n", record)
+    with runs.begun(folder, "policy", chosen, chosen.kept):
         return _learn(folder, chosen)
 
 
-def _check(chosen: Namespace) -> None:
-    """Refuses names that there are not.
-
-    Raises:
-        ValueError: At the first one.
-    """
-    if chosen.env is None:
-        raise ValueError(f"expected an environment of gymnasium, as in `{PROGRAM} CartPole-v1`, or --resume RUN")
-    for name, known in (("agent", AGENTS), ("gradient", GRADIENTS)):
-        if getattr(chosen, name) not in known:
-            raise ValueError(f"--{name}: {parsing.unknown(name, getattr(chosen, name), known)}")
-
-
-def _recorded(folder: Path) -> Namespace:
-    """The options that a run began with, each checked as on the command line.
-
-    Raises:
-        ValueError: If the folder is no such run, or its record is damaged.
-    """
-    record = runs.read_record(folder)
-    if not isinstance(record.get("policy"), dict):
-        raise ValueError(f"{folder} is no run of `{PROGRAM}`")
-    try:
-        chosen = parser().parse_object(record["policy"])
-        parsing.check_ranges(chosen)
-        _config(chosen)
-    except (ArgumentError, ValueError) as error:
-        fault = parsing.explained(str(error), parser(), ())
-        raise ValueError(f"{folder / runs.RECORD} is damaged: {fault:.300}; begin a new run") from error
-    return chosen
-
-
-def _config(chosen: Namespace) -> PolicyConfig:
-    options = {key: value for key, value in chosen.as_dict().items() if key not in (*_OWN, "iterations")}
+def _config(chosen: Policy) -> PolicyConfig:
+    options = {key: value for key, value in chosen.kept.items() if key != "iterations"}
     return PolicyConfig(**{**options, "hidden": tuple(chosen.hidden)})
 
 
@@ -181,7 +145,7 @@ def _begun(folder: Path, config: PolicyConfig) -> LearntPolicies:
     return learnt
 
 
-def _learn(folder: Path, chosen: Namespace) -> int:
+def _learn(folder: Path, chosen: Policy) -> int:
     """The loop: the rows of an iteration are in the table before the policies that came of it are saved."""
     torch.set_num_threads(1)
     config = _config(chosen)
@@ -241,11 +205,10 @@ def scores(table: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _report(folder: Path, chosen: Namespace, table: pd.DataFrame) -> None:
+def _report(folder: Path, chosen: Policy, table: pd.DataFrame) -> None:
     """Writes scores and picture, and says what was found."""
     found = scores(table)
-    with replace_file(folder / "scores.json") as temporary:
-        temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "scores.json", found)
     title = f"{chosen.agent} ({chosen.gradient}) on {chosen.env}"
     save_figure(plot_returns(table, title=title), folder / "returns.png")
     sys.stdout.write(

@@ -319,7 +319,7 @@ def test_controls_that_do_not_fit_are_refused():
 
 def test_the_command_writes_tables_and_a_picture(tmp_path, capsys):
     series(count=2).to_csv(tmp_path / "data.csv", index=False)
-    command = ["impact", str(tmp_path / "data.csv"), "--out", str(tmp_path / "out"), "--covariates", "x"]
+    command = ["impact", str(tmp_path / "data.csv"), "--output", str(tmp_path / "out"), "--covariates", "x"]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".impact.part-0123456789abcdef.png").touch()  # of a call that was killed
     threads = torch.get_num_threads()

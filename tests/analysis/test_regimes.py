@@ -146,7 +146,7 @@ def test_the_command_writes_tables_and_pictures(tmp_path, capsys):
     assert len(pd.read_csv(folder / "regimes.csv")) == 2 * 30
     assert len(pd.read_csv(folder / "ahead.csv")) == 2 * 4
     assert main(["bucket", str(tmp_path / "load.csv"), str(tmp_path / "buckets"), "--buckets", "2"]) == 0
-    many = ["--data", str(tmp_path / "buckets"), "--last", "30", "--device", "cpu", "--out", str(tmp_path / "many")]
+    many = ["--data", str(tmp_path / "buckets"), "--last", "30", "--device", "cpu", "--output", str(tmp_path / "many")]
     assert main(["regimes", run, *many]) == 0
     found = pd.concat(pd.read_parquet(path) for path in (tmp_path / "many").glob("*.parquet"))
     for name, rows in (("regimes", found[~found["ahead"]]), ("ahead", found[found["ahead"]])):

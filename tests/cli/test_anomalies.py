@@ -26,7 +26,9 @@ def made(tmp_path_factory):
 
 def test_a_run_judges_its_data(made, tmp_path, capsys):
     out = tmp_path / "found"
-    assert main(["anomalies", str(made / "run"), "--since", "2024-02-20", "--out", str(out), "--plot_series", "1"]) == 0
+    assert (
+        main(["anomalies", str(made / "run"), "--since", "2024-02-20", "--output", str(out), "--plot_series", "1"]) == 0
+    )
     frame = pd.read_csv(out / "anomalies.csv", parse_dates=["day"])
     assert len(frame) == 2 * STEPS
     flagged = frame[frame["flagged"]]
@@ -46,7 +48,7 @@ def test_what_is_wrong_is_said_in_a_line(made, tmp_path, capsys):
         ([run, "--freq", "D"], "--freq goes with --data FILE alone"),
         (["--data", table, "--target", "price"], "price"),
     ):
-        assert main(["anomalies", *arguments, "--out", str(tmp_path / "out")]) == 2, arguments
+        assert main(["anomalies", *arguments, "--output", str(tmp_path / "out")]) == 2, arguments
         told = capsys.readouterr().err.strip().split("\n")[-1]
         assert told.startswith("error: ")
         assert message in told

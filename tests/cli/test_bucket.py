@@ -41,7 +41,7 @@ def test_commands_take_the_folder_as_data(folder, table, tmp_path, capsys):
         assert main(["evaluate", run, "--baselines=none", "--plot_series=0", "--device=cpu"]) == 0
         for other, source in (("own", []), ("table", ["--data", str(table)]), ("buckets", ["--data", str(folder)])):
             out = tmp_path / f"{name}-{other}.csv"
-            assert main(["predict", run, *source, "--out", str(out), "--device=cpu"]) == 0
+            assert main(["predict", run, *source, "--output", str(out), "--device=cpu"]) == 0
             read = pd.read_csv(out).rename(columns={"shop": "item_id", "day": "timestamp"})
             found[name, other] = read.sort_values(["item_id", "timestamp"], ignore_index=True)
     for name in ("table", "buckets"):
@@ -74,7 +74,7 @@ def test_a_run_of_another_data_set_does_not_take_the_folder(folder, tmp_path, ca
     frame.to_csv(tmp_path / "heat.csv", index=False)
     run, few = str(tmp_path / "run"), ["--windows=0", "--max_epochs=1", "--num_batches_per_epoch=1"]
     assert main(["train", "issm", "--data", str(tmp_path / "heat.csv"), *few, "--output", run]) == 0
-    assert main(["predict", run, "--data", str(folder), "--out", str(tmp_path / "f.csv")]) == 2
+    assert main(["predict", run, "--data", str(folder), "--output", str(tmp_path / "f.csv")]) == 2
     assert "there is no column 'heat' among its targets, which are 'sales'" in capsys.readouterr().err
 
 
@@ -98,7 +98,7 @@ def test_a_folder_too_large_to_keep_is_trained_on_bucket_by_bucket(folder, tmp_p
     losses = [pd.read_csv(Path(name) / "metrics.csv") for name in (run, other)]
     pd.testing.assert_frame_equal(*losses)
     assert main(["evaluate", run, "--baselines=none", "--plot_series=1", "--device=cpu"]) == 0
-    assert main(["predict", run, "--out", str(tmp_path / "found.csv"), "--device=cpu"]) == 0
+    assert main(["predict", run, "--output", str(tmp_path / "found.csv"), "--device=cpu"]) == 0
     assert len(pd.read_csv(tmp_path / "found.csv")) == 7 * 7
 
 

@@ -43,7 +43,7 @@ def made(tmp_path_factory):
 
 
 def predict(made, out, *more, buckets=4) -> int:
-    data = ["--data", str(made / f"buckets{buckets}"), "--out", str(out), "--device=cpu"]
+    data = ["--data", str(made / f"buckets{buckets}"), "--output", str(out), "--device=cpu"]
     return main(["predict", str(made / "run"), *data, *more])
 
 
@@ -65,7 +65,8 @@ def whole(made):
 
 def test_forecasts_of_buckets_are_those_of_the_table(made, whole, tmp_path):
     assert (
-        main(["predict", str(made / "run"), "--data", str(made / "sales.csv"), "--out", str(tmp_path / "f.csv")]) == 0
+        main(["predict", str(made / "run"), "--data", str(made / "sales.csv"), "--output", str(tmp_path / "f.csv")])
+        == 0
     )
     expected = pd.read_csv(tmp_path / "f.csv", parse_dates=["day"]).rename(columns={"day": "timestamp"})
     expected = expected.sort_values(["item_id", "timestamp"], ignore_index=True)
@@ -154,7 +155,7 @@ def test_a_bucket_that_fails_is_named_by_every_worker(made, tmp_path, capsys):
                 str(made / "run"),
                 "--data",
                 str(folder),
-                "--out",
+                "--output",
                 str(tmp_path / workers),
                 "--workers",
                 workers,
@@ -169,18 +170,18 @@ def test_what_is_wrong_is_said_in_a_line(made, whole, tmp_path, capsys):
     run, buckets, table = str(made / "run"), str(made / "buckets4"), str(made / "sales.csv")
     out, file = str(tmp_path / "out"), str(tmp_path / "f.csv")
     for arguments, message in (
-        (["--data", table, "--out", out], "a folder is written for --data BUCKETS"),
-        (["--out", out], "a folder is written for --data BUCKETS"),
+        (["--data", table, "--output", out], "a folder is written for --data BUCKETS"),
+        (["--output", out], "a folder is written for --data BUCKETS"),
         (
-            ["--data", table, "--out", file, "--workers", "2"],
-            "--workers goes with --data BUCKETS and a folder as --out",
+            ["--data", table, "--output", file, "--workers", "2"],
+            "--workers goes with --data BUCKETS and a folder as --output",
         ),
-        (["--data", buckets, "--out", out, "--known", table], "--known goes with a file"),
-        (["--data", buckets, "--out", out, "--workers", "0"], "--workers: expected at least 1"),
-        (["--data", buckets, "--out", out, "--address", "auto"], "goes with --engine ray"),
-        (["--data", buckets, "--out", buckets], "holds no results of buckets; give a new folder as --out"),
-        (["--data", buckets, "--out", str(whole), "--quantiles", "0.5"], "has results with other device, levels"),
-        (["--data", str(made / "buckets1"), "--out", str(whole)], "has results of other data"),
+        (["--data", buckets, "--output", out, "--known", table], "--known goes with a file"),
+        (["--data", buckets, "--output", out, "--workers", "0"], "--workers: expected at least 1"),
+        (["--data", buckets, "--output", out, "--address", "auto"], "goes with --engine ray"),
+        (["--data", buckets, "--output", buckets], "holds no results of buckets; give a new folder"),
+        (["--data", buckets, "--output", str(whole), "--quantiles", "0.5"], "has results with other device, levels"),
+        (["--data", str(made / "buckets1"), "--output", str(whole)], "has results of other data"),
     ):
         assert main(["predict", run, *arguments]) == 2
         told = capsys.readouterr().err.strip().split("\n")[-1]
@@ -194,7 +195,7 @@ def test_series_without_a_value_are_told(made, tmp_path, capsys):
     pd.concat(parts).to_csv(tmp_path / "t.csv", index=False)
     assert main(["bucket", str(tmp_path / "t.csv"), str(tmp_path / "b"), "--buckets", "30", "--target", "sales"]) == 0
     common = ["predict", str(made / "run"), "--data", str(tmp_path / "b")]
-    assert main([*common, "--out", str(tmp_path / "all")]) == 0
+    assert main([*common, "--output", str(tmp_path / "all")]) == 0
     told = capsys.readouterr().err
     assert "no value in the history of" in told
     assert "more warnings of" in told

@@ -348,10 +348,10 @@ def test_one_window_is_drawn_once_and_commands_take_threads(run, tmp_path, capsy
     assert {"forecasts_rolling.png", "calibration_rolling.png"} <= pictures
     assert not {name for name in pictures if "long_term" in name}
     assert "the long-term forecast is the rolling one" in capsys.readouterr().out
-    assert main(["predict", str(run), "--out", str(tmp_path / "f.csv"), *options]) == 0
+    assert main(["predict", str(run), "--output", str(tmp_path / "f.csv"), *options]) == 0
     assert "7 steps of 'D' each" in capsys.readouterr().err
     out = tmp_path / "f.csv"
-    assert main(["predict", str(run), "--out", str(out), "--prediction_length", "1", *options]) == 0
+    assert main(["predict", str(run), "--output", str(out), "--prediction_length", "1", *options]) == 0
     assert "1 step of 'D' each" in capsys.readouterr().err
     assert threads == [1, 1, 1]
 
@@ -407,7 +407,7 @@ def test_pictures_have_the_target_its_unit_and_named_dates(csv, tmp_path, monkey
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
 def test_predict_goes_beyond_the_end_of_a_file(trained, csv, tmp_path, suffix):
     out = tmp_path / f"forecasts{suffix}"
-    assert main(["predict", str(trained), "--data", str(csv), "--out", str(out), "--quantiles", "0.1,0.5,0.9"]) == 0
+    assert main(["predict", str(trained), "--data", str(csv), "--output", str(out), "--quantiles", "0.1,0.5,0.9"]) == 0
     table = pd.read_parquet(out) if suffix == ".parquet" else pd.read_csv(out, parse_dates=["timestamp"])
     assert list(table.columns) == ["item_id", "timestamp", "mean", "0.1", "0.5", "0.9"]
     assert table["item_id"].drop_duplicates().tolist() == ["shop 0", "shop 1", "shop 2"]
@@ -429,7 +429,7 @@ def test_predict_paths_are_seeded_and_agree_with_quantiles(trained, tmp_path):
         "seed": ["--seed", "3"],
     }.items():
         out = tmp_path / f"{name}.parquet"
-        assert main(["predict", str(trained), "--out", str(out), "--num_samples", "30", *options]) == 0
+        assert main(["predict", str(trained), "--output", str(out), "--num_samples", "30", *options]) == 0
         tables[name] = pd.read_parquet(out)
     paths = tables["paths"]
     assert list(paths.columns) == ["item_id", "timestamp", "path", "value"]
@@ -450,7 +450,7 @@ def test_predict_writes_names_as_they_are(trained, tmp_path, suffix):
     for count in (1, len(names)):
         (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows[:count])) + "\n")
         out = tmp_path / f"out{suffix}"
-        assert main(["predict", str(trained), "--data", str(tmp_path / "data.jsonl"), "--out", str(out)]) == 0
+        assert main(["predict", str(trained), "--data", str(tmp_path / "data.jsonl"), "--output", str(out)]) == 0
         table = pd.read_csv(out, keep_default_na=False)
         assert table["item_id"].unique().tolist() == names[:count]
         assert table["timestamp"].iloc[0] == "2024-01-04"
@@ -460,7 +460,7 @@ def test_predict_takes_known_values_as_given(trained, csv, tmp_path):
     known = tmp_path / "known.csv"
     known.write_text("item_id,timestamp,sales\nshop 1,2024-04-02,500\n")
     out = tmp_path / "out.csv"
-    assert main(["predict", str(trained), "--data", str(csv), "--known", str(known), "--out", str(out)]) == 0
+    assert main(["predict", str(trained), "--data", str(csv), "--known", str(known), "--output", str(out)]) == 0
     table = pd.read_csv(out).set_index(["item_id", "timestamp"])
     row = table.loc[("shop 1", "2024-04-02")]
     np.testing.assert_allclose(row[["mean", "0.1", "0.9"]].to_numpy(float), 500, rtol=1e-5)
@@ -472,7 +472,7 @@ def test_predict_goes_on_where_a_series_has_no_value(trained, csv, tmp_path, cap
     table.loc[table["item_id"] == "shop 1", "sales"] = np.nan
     dead, out = tmp_path / "dead.csv", tmp_path / "out.csv"
     table.to_csv(dead, index=False)
-    options = [str(trained), "--data", str(dead), "--out", str(out), "--quantiles", "0.5"]
+    options = [str(trained), "--data", str(dead), "--output", str(out), "--quantiles", "0.5"]
     capsys.readouterr()
     assert main(["predict", *options]) == 0
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "no value" in line]
@@ -484,7 +484,7 @@ def test_predict_goes_on_where_a_series_has_no_value(trained, csv, tmp_path, cap
 
     rows = ['{"start": "2024-01-01", "item_id": "new", "target": [null, null, null]}']
     (tmp_path / "dead.jsonl").write_text("\n".join(rows) + "\n")
-    assert main(["predict", str(trained), "--data", str(tmp_path / "dead.jsonl"), "--out", str(out)]) == 0
+    assert main(["predict", str(trained), "--data", str(tmp_path / "dead.jsonl"), "--output", str(out)]) == 0
     assert "of 1 series ('new')" in capsys.readouterr().err
     assert pd.read_csv(out)["timestamp"].tolist() == [f"2024-01-{day:02}" for day in range(4, 11)]
 
@@ -502,7 +502,7 @@ def test_a_series_that_has_just_begun_neither_shortens_forecasts_nor_lacks_one(c
     )
     assert main(["evaluate", str(run), "--baselines", "none", "--plot_series", "0"]) == 0
     assert json.loads((run / "scores.json").read_text())["rolling"]
-    assert main(["predict", str(run), "--out", str(out)]) == 0
+    assert main(["predict", str(run), "--output", str(out)]) == 0
     assert pd.read_csv(out).groupby("item_id").size().to_dict() == {
         name: 14 for name in ("shop 0", "shop 1", "shop 2", "new 5", "new 30")
     }
@@ -513,7 +513,7 @@ def test_a_series_that_has_just_begun_neither_shortens_forecasts_nor_lacks_one(c
 
 def test_predict_other_horizon(trained, csv, tmp_path):
     out = tmp_path / "out.csv"
-    assert main(["predict", str(trained), "--data", str(csv), "--prediction_length", "30", "--out", str(out)]) == 0
+    assert main(["predict", str(trained), "--data", str(csv), "--prediction_length", "30", "--output", str(out)]) == 0
     assert len(pd.read_csv(out)) == 3 * 30
 
 
@@ -549,7 +549,7 @@ def test_folders_of_others_are_left_alone(trained, csv, tmp_path, capsys):
     assert "not empty" in refused(capsys, "train", "issm", *data(csv), *SHORT, "--output", taken)
     assert [path.name for path in taken.iterdir()] == ["thesis.tex"]
     assert "--resume" in refused(capsys, "train", "issm", *data(csv), *SHORT, "--output", trained)
-    for command in (["evaluate"], ["predict", "--out", tmp_path / "o.csv"], ["train", "--resume"]):
+    for command in (["evaluate"], ["predict", "--output", tmp_path / "o.csv"], ["train", "--resume"]):
         assert "no run folder" in refused(capsys, *command, taken)
         assert "missing" in refused(capsys, *command, tmp_path / "missing")
 
@@ -568,13 +568,13 @@ def test_damaged_runs_are_refused(run, capsys):
 
 def test_predict_refuses(trained, csv, tmp_path, capsys):
     out = tmp_path / "out.csv"
-    assert ".parquet" in refused(capsys, "predict", trained, "--out", tmp_path / "out.xls")
-    assert "quantiles" in refused(capsys, "predict", trained, "--out", out, "--quantiles", "10,50")
+    assert ".parquet" in refused(capsys, "predict", trained, "--output", tmp_path / "out.xls")
+    assert "quantiles" in refused(capsys, "predict", trained, "--output", out, "--quantiles", "10,50")
     assert "--help" in refused(capsys, "predict", trained)
-    assert "nowhere.csv" in refused(capsys, "predict", trained, "--out", out, "--data", tmp_path / "nowhere.csv")
+    assert "nowhere.csv" in refused(capsys, "predict", trained, "--output", out, "--data", tmp_path / "nowhere.csv")
     known = tmp_path / "known.csv"
     known.write_text("item_id,timestamp,sales\nshop 1,2023-04-02,500\n")
-    assert "outside the forecast" in refused(capsys, "predict", trained, "--out", out, "--known", known)
+    assert "outside the forecast" in refused(capsys, "predict", trained, "--output", out, "--known", known)
     assert not out.exists()
 
 
@@ -602,7 +602,7 @@ def test_forecasts_of_series_that_end_early_cover_the_dates_of_all(trained, csv,
         data_file, out = tmp_path / f"{name}.csv", tmp_path / f"{name}_out.csv"
         files.get(name, files["early"]).to_csv(data_file, index=False)
         capsys.readouterr()
-        assert main(["predict", str(trained), "--data", str(data_file), "--out", str(out), *options]) == 0
+        assert main(["predict", str(trained), "--data", str(data_file), "--output", str(out), *options]) == 0
         warned = [line for line in capsys.readouterr().err.splitlines() if "end before others ('shop 1')" in line]
         assert len(warned) == 1
         found[name] = pd.read_csv(out, parse_dates=["timestamp"])
@@ -610,7 +610,7 @@ def test_forecasts_of_series_that_end_early_cover_the_dates_of_all(trained, csv,
     assert set(first["early"]) == {pd.Timestamp("2024-03-31")}
     assert first["each"].tolist() == [pd.Timestamp(day) for day in ("2024-03-31", "2024-03-21", "2024-03-31")]
     pd.testing.assert_frame_equal(found["early"], found["empty"])
-    assert "invalid choice" in refused(capsys, "predict", trained, "--out", tmp_path / "o.csv", "--start", "never")
+    assert "invalid choice" in refused(capsys, "predict", trained, "--output", tmp_path / "o.csv", "--start", "never")
 
 
 def test_holidays_belong_to_the_run(csv, tmp_path, capsys):
@@ -624,7 +624,7 @@ def test_holidays_belong_to_the_run(csv, tmp_path, capsys):
     assert "the data have changed" not in capsys.readouterr().err
     table = pd.read_csv(csv)
     table[table["timestamp"] >= "2024-03-01"].to_csv(late, index=False)  # no holiday before June
-    command = ["predict", str(run), "--data", str(late), "--prediction_length", "70", "--out", str(out)]
+    command = ["predict", str(run), "--data", str(late), "--prediction_length", "70", "--output", str(out)]
     assert main(command) == 0
     assert len(pd.read_csv(out)) == 3 * 70
 
@@ -632,14 +632,14 @@ def test_holidays_belong_to_the_run(csv, tmp_path, capsys):
 def test_predict_asks_for_the_dates_of_series_that_share_them_once(trained, csv, tmp_path):
     """Pandas takes a millisecond for each, which was half of the time."""
     stamps._stamps.cache_clear()
-    assert main(["predict", str(trained), "--data", str(csv), "--out", str(tmp_path / "out.csv")]) == 0
+    assert main(["predict", str(trained), "--data", str(csv), "--output", str(tmp_path / "out.csv")]) == 0
     assert (stamps._stamps.cache_info().misses, stamps._stamps.cache_info().hits) == (1, 2)
 
 
 @pytest.mark.parametrize("options", [["--prediction_length", "1000000"], ["--paths", "--num_samples", "100000000000"]])
 def test_predict_refuses_what_the_memory_is_too_small_for(trained, csv, tmp_path, capsys, options):
     out = tmp_path / "out.csv"
-    message = refused(capsys, "predict", trained, "--data", csv, "--out", out, *options)
+    message = refused(capsys, "predict", trained, "--data", csv, "--output", out, *options)
     assert "a batch of 3 series" in message
     assert "GiB of memory, of which there are" in message
     assert not out.exists()

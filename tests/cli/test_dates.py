@@ -64,26 +64,26 @@ def ran(made, command, *options) -> None:
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_forecasts_and_missing_values(made, tmp_path, suffix):
-    ran(made, "predict", "--out", tmp_path / f"f.{suffix}")
+    ran(made, "predict", "--output", tmp_path / f"f.{suffix}")
     assert sorted(written(tmp_path / f"f.{suffix}")["ds"].unique()) == list(FRIDAYS[SEEN:])
-    ran(made, "impute", "--out", tmp_path / f"i.{suffix}", "--num_samples=3")
+    ran(made, "impute", "--output", tmp_path / f"i.{suffix}", "--num_samples=3")
     assert len(written(tmp_path / f"i.{suffix}")) == 2 * SEEN
 
 
 def test_analyses(made, tmp_path):
-    ran(made, "explain", "--out", tmp_path)
+    ran(made, "explain", "--output", tmp_path)
     assert sorted(written(tmp_path / "explain.csv")["ds"].unique()) == list(FRIDAYS[SEEN:])
-    ran(made, "news", "--before", made / "before.csv", "--after", made / "known.csv", "--out", tmp_path)
+    ran(made, "news", "--before", made / "before.csv", "--data", made / "known.csv", "--output", tmp_path)
     found = written(tmp_path / "news.csv")
     assert sorted(found["ds"].unique()) == list(FRIDAYS[SEEN : SEEN + AHEAD - 1])
     assert found.loc[found["kind"] == "new", "source"].unique().tolist() == [f"{FRIDAYS[SEEN - 1]:%Y-%m-%d}"]
-    ran(made, "anomalies", "--out", tmp_path, "--since", FRIDAYS[50])
+    ran(made, "anomalies", "--output", tmp_path, "--since", FRIDAYS[50])
     found = written(tmp_path / "anomalies.csv")
     assert found.loc[found["tail"].notna(), "ds"].min() == FRIDAYS[50]
-    assert main(["regimes", str(made / "markov"), "--device=cpu", "--out", str(tmp_path)]) == 0
+    assert main(["regimes", str(made / "markov"), "--device=cpu", "--output", str(tmp_path)]) == 0
     assert sorted(written(tmp_path / "ahead.csv")["ds"].unique()) == list(FRIDAYS[SEEN:])
     assert len(written(tmp_path / "regimes.csv")) == 2 * SEEN
-    effect = ["--after", f"{FRIDAYS[59]:%Y-%m-%d}", "--num-samples=20", "--out", str(tmp_path)]
+    effect = ["--after", f"{FRIDAYS[59]:%Y-%m-%d}", "--num-samples=20", "--output", str(tmp_path)]
     assert main(["impact", str(made / "known.csv"), *effect]) == 0
     assert sorted(written(tmp_path / "effects.csv")["ds"].unique()) == list(FRIDAYS[60:SEEN])
     assert next(iter(pd.read_csv(tmp_path / "summary.csv"))) == "unique_id"
@@ -110,7 +110,7 @@ def test_scores_are_dated_by_the_first_step(made):
 
 
 def test_a_service_answers_likewise(made):
-    assert main(["live", "init", str(made / "issm"), "--device=cpu", "--out", str(made / "store")]) == 0
+    assert main(["live", "init", str(made / "issm"), "--device=cpu", "--output", str(made / "store")]) == 0
     with open_store(made / "store") as store:
         calendar, end = store.engine.calendar, int(store.rows.end[0])
         assert calendar.stamps(end, AHEAD) == tuple(stamp.isoformat() for stamp in FRIDAYS[SEEN:])

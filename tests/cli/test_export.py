@@ -48,7 +48,7 @@ def made(tmp_path_factory):
 
 def test_mlflow_forecasts_in_a_fresh_process(made, tmp_path, capfd):
     pytest.importorskip("mlflow")
-    assert main(["export", str(made / "run"), "--out", str(tmp_path / "model"), "--quiet"]) == 0
+    assert main(["export", str(made / "run"), "--output", str(tmp_path / "model"), "--quiet"]) == 0
     command = [sys.executable, "-W", "ignore", "-c", LOADS]
     paths = [str(tmp_path / "model"), str(made / "sales.csv"), str(tmp_path / "found.csv")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd(), "MLFLOW_DISABLE_TELEMETRY": "true"}
@@ -57,7 +57,7 @@ def test_mlflow_forecasts_in_a_fresh_process(made, tmp_path, capfd):
     assert "expected prediction_length of at least 1, got 0" in done.stdout
     forecasts = tmp_path / "expected.csv"
     data = ["--data", str(made / "sales.csv"), "--prediction_length", "4", "--quantiles", "0.1,0.9"]
-    assert main(["predict", str(made / "run"), *data, "--out", str(forecasts), "--device", "cpu"]) == 0
+    assert main(["predict", str(made / "run"), *data, "--output", str(forecasts), "--device", "cpu"]) == 0
     expected, found = (pd.read_csv(path, parse_dates=["day"]) for path in (forecasts, tmp_path / "found.csv"))
     pd.testing.assert_frame_equal(found, expected, rtol=1e-5)
     suffixes = {path.suffix for path in (tmp_path / "model").rglob("*") if path.is_file()}
@@ -69,9 +69,9 @@ def test_what_is_wrong_is_said_in_a_line(made, tmp_path, capsys):
     used.mkdir()
     Path(used / "file").write_text("mine")
     for arguments, message in (
-        ([str(made / "run"), "--out", str(used)], "is there already; give a new folder as --out"),
-        ([str(tmp_path / "nothing"), "--out", str(tmp_path / "m")], "nothing"),
-        ([str(made / "run"), "--out", str(tmp_path / "m"), "--format", "onnx"], "--format"),
+        ([str(made / "run"), "--output", str(used)], "is there already; give a new folder as --output"),
+        ([str(tmp_path / "nothing"), "--output", str(tmp_path / "m")], "nothing"),
+        ([str(made / "run"), "--output", str(tmp_path / "m"), "--format", "onnx"], "--format"),
     ):
         assert main(["export", *arguments]) == 2
         assert message in capsys.readouterr().err.strip().split("\n")[-1]

@@ -36,7 +36,7 @@ def made(tmp_path_factory):
 
 def impute(made, data, out, *more) -> int:
     levels = ["--quantiles", ",".join(LEVELS), "--device=cpu"]
-    return main(["impute", str(made / "run"), "--data", str(made / data), "--out", str(out), *levels, *more])
+    return main(["impute", str(made / "run"), "--data", str(made / data), "--output", str(out), *levels, *more])
 
 
 def checked(frame, made) -> None:
@@ -85,14 +85,14 @@ def test_what_is_wrong_is_said_in_a_line(made, tmp_path, capsys):
     days = pd.date_range("2024-01-01", periods=9, freq="D")
     pd.DataFrame({"item_id": "a", "day": days, "sales": np.nan}).to_csv(empty, index=False)
     for arguments, message in (
-        (["--data", str(made / "buckets"), "--out", str(tmp_path / "f.csv")], "expected a folder as --out"),
-        (["--data", table, "--out", str(tmp_path / "f")], "a folder is written for --data BUCKETS"),
+        (["--data", str(made / "buckets"), "--output", str(tmp_path / "f.csv")], "expected a folder as --output"),
+        (["--data", table, "--output", str(tmp_path / "f")], "a folder is written for --data BUCKETS"),
         (
-            ["--data", table, "--out", str(tmp_path / "f.csv"), "--num_samples", "0"],
+            ["--data", table, "--output", str(tmp_path / "f.csv"), "--num_samples", "0"],
             "--num_samples: expected at least 1",
         ),
         (
-            ["--data", str(empty), "--out", str(tmp_path / "f.csv"), "--target", "sales"],
+            ["--data", str(empty), "--output", str(tmp_path / "f.csv"), "--target", "sales"],
             "1 of 1 series can not be used: 'a'",
         ),
     ):

@@ -51,17 +51,17 @@ def test_a_run_is_scored_beside_baselines(made, capsys):
 
 def test_answers_come_at_any_times(made):
     run, at = str(made / "run"), str(made / "at.csv")
-    assert main(["predict", run, "--every", "3h", "--quantiles", "0.1,0.9", "--out", str(made / "f.csv")]) == 0
+    assert main(["predict", run, "--every", "3h", "--quantiles", "0.1,0.9", "--output", str(made / "f.csv")]) == 0
     ahead = pd.read_csv(made / "f.csv", parse_dates=["at"])
     assert list(ahead) == ["probe", "at", "mean", "0.1", "0.9"]
     assert (ahead["at"].dt.hour % 3 == 0).all()
     assert len(ahead) == 8
-    assert main(["impute", run, "--at", at, "--quantiles", "0.1,0.9", "--out", str(made / "i.csv")]) == 0
+    assert main(["impute", run, "--at", at, "--quantiles", "0.1,0.9", "--output", str(made / "i.csv")]) == 0
     inside = pd.read_csv(made / "i.csv", parse_dates=["at"])
     assert inside["at"].tolist() == [pd.Timestamp("2024-03-03 07:30:00.5"), pd.Timestamp("2024-03-20")]
     wide = inside["0.9"] - inside["0.1"]
     assert wide[0] < wide[1]
-    paths = ["--paths", "--num_samples=3", "--every=6h", "--out", str(made / "p.parquet")]
+    paths = ["--paths", "--num_samples=3", "--every=6h", "--output", str(made / "p.parquet")]
     assert main(["predict", run, *paths]) == 0
     assert pd.read_parquet(made / "p.parquet")["path"].nunique() == 3
 
@@ -90,7 +90,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
     assert main(["evaluate", str(made / "whole"), "--plot_series=0"]) == 0
     assert "rsgls-issm" in capsys.readouterr().out
     out = made / "regimes"
-    assert main(["regimes", str(made / "whole"), "--out", str(out), "--plot_series=1", "--num_samples=5"]) == 0
+    assert main(["regimes", str(made / "whole"), "--output", str(out), "--plot_series=1", "--num_samples=5"]) == 0
     assert "share of time by regime" in capsys.readouterr().out
     assert {one.name for one in out.iterdir()} == {"regimes.csv", "changes.csv", "regimes-1.png"}
     assert len(pd.read_csv(out / "regimes.csv")) == len(table)
@@ -116,11 +116,11 @@ def test_options_are_printed_and_nothing_is_trained(made, capsys):
 
 
 def test_what_does_not_go_together_is_refused(made, capsys):
-    run, out = str(made / "run"), ["--out", str(made / "x.csv")]
+    run, out = str(made / "run"), ["--output", str(made / "x.csv")]
     for arguments, message in (
         (["predict", run, "--at", str(made / "at.csv"), *out], "expected times behind its last observation"),
         (["predict", run, "--prediction_length=3", *out], "--prediction_length goes with regular series"),
-        (["predict", run, "--out", str(made / "folder")], "answers into a file"),
+        (["predict", run, "--output", str(made / "folder")], "answers into a file"),
         (["impute", run, "--paths", *out], "--paths goes with predict"),
         (["regimes", run], "expected a model that has regimes, sgls or rsgls-issm; TimedISSMForecaster has none"),
         (["evaluate", run, "--adapt", "lofi"], "--adapt does not go with a run of `train --irregular`"),

@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 def test_a_store_of_buckets_is_that_of_the_file(folder):
     columns = ["--static_categories", "kind"]
     assert main(["bucket", str(folder / "sales.csv"), str(folder / "buckets"), "--buckets", "3", *columns]) == 0
-    begin = ["live", "init", str(folder / "run"), "--device", "cpu", "--out"]
+    begin = ["live", "init", str(folder / "run"), "--device", "cpu", "--output"]
     assert main([*begin, str(folder / "one")]) == 0
     assert main([*begin, str(folder / "many"), "--data", str(folder / "buckets"), "--prediction-length", "5"]) == 0
     with open_store(folder / "one") as one, open_store(folder / "many") as many:
@@ -50,14 +50,14 @@ def test_a_store_of_buckets_is_that_of_the_file(folder):
         rows = one.engine.layout.belief(one.rows.gather(np.arange(4)))
         assert rows.series.static_cat[:, 0].tolist() == [0, 1, 0, 1]
         (forecast, *_) = one.engine.forecasts(one.rows, np.arange(4), 3)
-    assert main(["predict", str(folder / "run"), "--out", str(folder / "f.csv"), "--device", "cpu"]) == 0
+    assert main(["predict", str(folder / "run"), "--output", str(folder / "f.csv"), "--device", "cpu"]) == 0
     expected = pd.read_csv(folder / "f.csv")
     np.testing.assert_allclose(forecast.quantile(0.9), expected["0.9"][:3], rtol=1e-5)
     assert load_predictor(folder / "one" / "predictor", "cpu").freq == "D"
 
 
 def test_a_model_learns_behind_the_store_as_its_options_say(folder):
-    begin = ["live", "init", str(folder / "run"), "--device", "cpu", "--out", str(folder / "learns")]
+    begin = ["live", "init", str(folder / "run"), "--device", "cpu", "--output", str(folder / "learns")]
     assert main([*begin, "--adapt", "lofi", "--drift", "ou", "--rank", "3", "--part", "population"]) == 0
     with open_store(folder / "learns") as store:
         assert (store.about.adaptation["learner"], store.about.adaptation["drift"]) == ("lofi", "ou")
@@ -74,12 +74,15 @@ def test_a_model_learns_behind_the_store_as_its_options_say(folder):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["init", "{folder}/run", "--out", "{folder}/x", "--adapt", "lofy"], "--adapt: there is no learner 'lofy'"),
-        (["init", "{folder}/run", "--out", "{folder}/x", "--adapt", "lofi", "--part", "no"], "expected part to match"),
-        (["init", "{folder}/run", "--out", "{folder}/run"], "not empty and no store"),
-        (["init", "{folder}/run", "--out", "{folder}/x", "--data", "{folder}/no.csv"], "no.csv"),
-        (["init", "{folder}/run", "--out", "{folder}/x", "--warm_up", "0"], "--warm_up: expected at least 1"),
-        (["init", "{folder}/run"], "expected --out"),
+        (["init", "{folder}/run", "--output", "{folder}/x", "--adapt", "lofy"], "--adapt: there is no learner 'lofy'"),
+        (
+            ["init", "{folder}/run", "--output", "{folder}/x", "--adapt", "lofi", "--part", "no"],
+            "expected part to match",
+        ),
+        (["init", "{folder}/run", "--output", "{folder}/run"], "not empty and no store"),
+        (["init", "{folder}/run", "--output", "{folder}/x", "--data", "{folder}/no.csv"], "no.csv"),
+        (["init", "{folder}/run", "--output", "{folder}/x", "--warm_up", "0"], "--warm_up: expected at least 1"),
+        (["init", "{folder}/run"], "expected --output"),
         (["serve", "{folder}/none"], "there is no store"),
         (["serve", "{folder}/run"], "is no store, or not finished"),
         (["serve", "{folder}/run", "--port", "70000"], "--port: expected at most 65535"),
@@ -98,7 +101,7 @@ def test_what_can_not_be_is_told(folder, capsys, arguments, said):
 def test_a_port_in_use_is_told(folder, tmp_path, capsys):
     pytest.importorskip("uvicorn")
     store = str(tmp_path / "store")
-    assert main(["live", "init", str(folder / "run"), "--out", store]) == 0
+    assert main(["live", "init", str(folder / "run"), "--output", store]) == 0
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         assert main(["live", "serve", store, "--port", port]) == 2

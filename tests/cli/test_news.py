@@ -21,15 +21,15 @@ def test_from_files_to_tables_and_pictures(tmp_path, monkeypatch, capsys):
     frame.to_csv("after.csv", index=False)
     few = ["--windows=0", "--prediction_length=5", "--max_epochs=1", "--num_batches_per_epoch=2", "--accelerator=cpu"]
     assert main(["train", "issm", "--data", "before.csv", *few, "--output", "run"]) == 0
-    assert main(["news", "run", "--after", "after.csv", "--device=cpu"]) == 0
+    assert main(["news", "run", "--data", "after.csv", "--device=cpu"]) == 0
     news = pd.read_csv("run/news/news.csv", parse_dates=["day", "source"])
     steps = news.groupby("day")
     np.testing.assert_allclose(steps["after"].first() - steps["before"].first(), steps["impact"].sum(), atol=1e-8)
     assert list(news.loc[news["kind"] == "new", "source"].unique()) == list(days[-2:])
-    assert main(["explain", "run", "--data", "after.csv", "--out", "parts", "--device=cpu"]) == 0
+    assert main(["explain", "run", "--data", "after.csv", "--output", "parts", "--device=cpu"]) == 0
     parts = pd.read_csv("parts/explain.csv").pivot_table(index="day", columns="part", values="mean")
     np.testing.assert_allclose(parts.drop(columns="fit").sum(axis=1), parts["fit"], rtol=1e-5)
     assert {path.name for path in tmp_path.rglob("*.png")} >= {"news.png", "explain.png"}
     capsys.readouterr()
-    assert main(["news", "run", "--before", "after.csv", "--after", "before.csv", "--out", "news"]) == 2
+    assert main(["news", "run", "--before", "after.csv", "--data", "before.csv", "--output", "news"]) == 2
     assert "are the files in the right order?" in capsys.readouterr().err

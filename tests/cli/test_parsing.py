@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tsforecast.cli import main
-from tsforecast.cli.parsers import PARSERS
+from tsforecast.cli.commands import NAMES
 from tsforecast.cli.parsing import typed, underscored
 
 ROOT = Path(__file__).parents[2]
@@ -53,8 +53,10 @@ ISSM = ("train", "issm", "--dataset", "exchange")
         (("train", "issm", "--dataset", "exchnge"), "there is no data set 'exchnge'; did you mean 'exchange'?"),
         (("evaluate",), "expected RUN;"),
         (("evaluate", "x", "--adapt", "loffi"), "--adapt: there is no learner 'loffi'; did you mean 'lofi'? There"),
-        (("predict", "x"), "expected --out;"),
-        (("compare", "--out", "x"), "there is no option --out; did you mean '--output'?;"),
+        (("predict", "x"), "expected --output;"),
+        (("compare", "--outpt", "x"), "there is no option --outpt; did you mean '--output'?;"),
+        (("predict", "x", "--out", "f.csv"), "--out is called --output now"),
+        (("news", "x", "--after=f.csv"), "--after of `tsforecast news` is called --data now"),
         (("stream", "lofi", "--hidden", "a"), "--hidden: expected a whole number, got 'a';"),
         (("stream", "lofi", "--settings", "3"), "--settings: expected a JSON object such as '{\"name\": 1}', got '3'"),
         (("tune", "issm"), "expected --study;"),
@@ -82,7 +84,7 @@ def test_what_is_wrong_with_an_option(capsys, arguments, message):
         (("evaluate", "x", "--num_samples", "0"), "--num_samples: expected at least 1, got 0"),
         (("evaluate", "x", "--workers", "0"), "--workers: expected at least 1, got 0"),
         (("evaluate", "x", "--plot_series", "-1"), "--plot_series: expected at least 0, got -1"),
-        (("predict", "x", "--out", "y.csv", "--prediction_length", "0"), "--prediction_length: expected at least 1"),
+        (("predict", "x", "--output", "y.csv", "--prediction_length", "0"), "--prediction_length: expected at least 1"),
         (("stream", "lofi", "--data", "digits", "--limit", "-1"), "--limit: expected at least 1, got -1"),
         (("stream", "lofi", "--data", "digits", "--seed", "-1"), "--seed: expected at least 0, got -1"),
         (("tune", "issm", "--study", "s", "--dataset", "exchange", "--trials", "0"), "--trials: expected at least 1"),
@@ -241,8 +243,8 @@ def test_no_bars_where_the_user_wants_none(tmp_path, monkeypatch, quiet):
     commands = {
         "train": ["issm", "--data", path, *sizes, "--output", run, *fast],
         "evaluate": [run, "--num_samples", "5", "--plot_series", "0", "--baselines", "seasonal_naive"],
-        "predict": [run, "--data", path, "--out", tmp_path / "out.csv"],
-        "impute": [run, "--data", path, "--out", tmp_path / "filled.csv"],
+        "predict": [run, "--data", path, "--output", tmp_path / "out.csv"],
+        "impute": [run, "--data", path, "--output", tmp_path / "filled.csv"],
         "stream": ["ogd", "--data", tmp_path / "stream.csv", "--output", tmp_path / "stream"],
         "optimise": ["branin", "--evaluations", "12", "--output", tmp_path / "optimise"],
         "bandit": ["linear", "--data", "wheel", "--steps", "30", "--runs", "1", "--output", tmp_path / "bandit"],
@@ -271,7 +273,7 @@ def test_completion(capsys, shell):
     pytest.importorskip("shtab")
     assert main(["--print_completion", shell]) == 0
     script = capsys.readouterr().out
-    for name in PARSERS:
+    for name in NAMES:
         assert name in script
     if shell == "bash":
         asked = textwrap.dedent(

@@ -1,4 +1,4 @@
-"""`tsforecast evaluate RUN --out DIR`: scores of buckets add up to those of all series."""
+"""`tsforecast evaluate RUN --output DIR`: scores of buckets add up to those of all series."""
 
 import json
 
@@ -47,7 +47,7 @@ def flat(scores: dict, *names: str) -> dict[str, float]:
 
 def test_scores_of_buckets_are_those_of_all_series(run, tmp_path, capsys):
     for workers in ("1", "2"):
-        assert main(["evaluate", str(run), *COMMON, "--out", str(tmp_path / workers), "--workers", workers]) == 0
+        assert main(["evaluate", str(run), *COMMON, "--output", str(tmp_path / workers), "--workers", workers]) == 0
     text = capsys.readouterr().out
     assert f"{SERIES} series, {2 * SERIES} forecasts of {HORIZON} steps" in text
     files = sorted(path.name for path in (tmp_path / "1").iterdir() if path.is_file() and path.name[0] != ".")
@@ -76,9 +76,9 @@ def test_scores_of_buckets_are_those_of_all_series(run, tmp_path, capsys):
 
 def test_what_does_not_fit_is_said_in_a_line(run, tmp_path, capsys):
     for arguments, message in (
-        (["--out", str(tmp_path / "o"), "--adapt", "ogd"], "--adapt goes without --out"),
-        (["--engine", "ray"], "--engine goes with --out DIR"),
-        (["--out", str(run.parent / "buckets")], "holds no results of buckets"),
+        (["--output", str(tmp_path / "o"), "--adapt", "ogd"], "--adapt goes without --output"),
+        (["--engine", "ray"], "--engine goes with --output DIR"),
+        (["--output", str(run.parent / "buckets")], "holds no results of buckets"),
     ):
         assert main(["evaluate", str(run), *COMMON, *arguments]) == 2
         assert message in capsys.readouterr().err.strip().split("\n")[-1]

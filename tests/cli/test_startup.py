@@ -5,10 +5,11 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import MISSING
 
 import pytest
 
-from tsforecast.cli import names, parsers
+from tsforecast.cli import commands, names, records
 from tsforecast.cli.declared import declared
 from tsforecast.data.catalog import CATALOG
 from tsforecast.decisions import AGENTS, ENCODINGS, RULES
@@ -33,8 +34,8 @@ LIGHT = (
     ["--help"],
     ["--version"],
     ["nothing"],
-    *([command, "--help"] for command in parsers.PARSERS),
-    *([command, "--nothing"] for command in parsers.PARSERS),
+    *([command, "--help"] for command in commands.NAMES),
+    *([command, "--nothing"] for command in commands.NAMES),
     *(["train", model, "--help"] for model in names.TRAINED),
     *(["train", model, "--nothing"] for model in names.TRAINED),
     ["train", "issm", "--learning_rate", "fast"],
@@ -131,14 +132,14 @@ def test_a_table_of_another_name_is_not_there():
 
 
 def test_defaults_of_evaluate_are_those_of_an_adaptation():
-    chosen = parsers.evaluate().parse_args(["run"])
+    chosen = commands.Evaluate(run="run")
     for name in ("drift", "rate", "variance", "rank", "evidence"):
-        assert chosen[name] == getattr(Adaptation, name), name
+        assert getattr(chosen, name) == getattr(Adaptation, name), name
 
 
-@pytest.mark.parametrize("command", parsers.PARSERS)
+@pytest.mark.parametrize("command", commands.NAMES)
 def test_no_help_shows_code(command):
-    parser = parsers.parser_of(command)
+    parser = commands.parser_of(command)
     texts = [parser.format_help()]
     if command == "train":
         models = next(action for action in parser._actions if isinstance(action.choices, dict))
@@ -157,7 +158,10 @@ WRONG = (
     (["train", "auto", "--data", "empty.csv"], "the file is empty"),
     (["impact", "missing.csv", "--after", "2024-01-03"], "there is no file missing.csv"),
     (["anomalies", "--data", "missing.csv"], "there is no file missing.csv"),
-    *(([command, "missing", "--out", "f.csv"], "there is no run folder missing") for command in ("predict", "impute")),
+    *(
+        ([command, "missing", "--output", "f.csv"], "there is no run folder missing")
+        for command in ("predict", "impute")
+    ),
     *(([command, "missing"], "there is no run folder missing") for command in ("evaluate", "regimes", "explain")),
     (["stream", "--resume", "missing"], "there is no run folder missing"),
 )
@@ -184,3 +188,16 @@ def test_files_that_are_missing_or_wrong_are_named_without_torch(tmp_path):
     assert len(said) == len(WRONG)
     for line, (arguments, fault) in zip(said, WRONG, strict=True):
         assert fault in line, (arguments, line)
+
+
+@pytest.mark.parametrize("name", commands.RECORDS)
+def test_parsers_have_the_defaults_and_options_of_the_records(name):
+    record = commands.RECORDS[name]
+    parser = commands.parser_of(name)
+    fields = {field.name: field for field in records.options_of(record)}
+    assert {action.dest for action in parser._actions} - {"help"} == {*fields}
+    required = {key: "x" for key, field in fields.items() if field.default is field.default_factory is MISSING}
+    chosen = record(**required)
+    for action in parser._actions:
+        if action.dest in fields and action.dest not in required:
+            assert action.default == getattr(chosen, action.dest), action.dest

@@ -276,7 +276,7 @@ def test_what_the_command_does_not_take_is_told(tmp_path, capsys):
         (["optimise", "branin", "--learner", "adf"], "there is no learner 'adf'"),
         (["optimise", "branin", "--evaluations", "0"], "--evaluations: expected at least 1, got 0"),
         (["optimise", "branin", "--variance", "-1"], "expected variance to be positive"),
-        (["optimise", "branin", "--rank", "-1"], "expected --rank of at least 0, got -1"),
+        (["optimise", "branin", "--rank", "-1"], "--rank: expected at least 0, got -1"),
         (["optimise", "branin", "--output", str(run)], "is a run already"),
         (["optimise", "branin", "--resume", str(run)], "--resume goes with no other option"),
         (["evaluate", str(run)], "is a run of `tsforecast optimise`"),

@@ -11,7 +11,7 @@ import torch
 
 from experiments.policies.config import PolicyConfig
 from experiments.policies.saved import load_policies
-from experiments.policies.train import PROGRAM, main, parser, scores
+from experiments.policies.train import PROGRAM, Policy, main, scores
 from tsforecast.cli import main as tsforecast
 
 SMALL = ["--particles", "3", "--episodes", "2", "--horizon", "20", "--hidden", "4", "--iterations", "4", "--quiet"]
@@ -174,6 +174,8 @@ def test_a_table_that_is_not_of_the_policies_is_refused(capsys, tmp_path, whole)
 
 
 def test_defaults_are_those_of_the_configuration():
-    chosen, config = parser().parse_args(["CartPole-v1"]), PolicyConfig()
+    chosen, config = Policy(env="CartPole-v1"), PolicyConfig()
     for field in dataclasses.fields(PolicyConfig):
-        assert chosen[field.name] == (list(config.hidden) if field.name == "hidden" else getattr(config, field.name))
+        assert getattr(chosen, field.name) == (
+            list(config.hidden) if field.name == "hidden" else getattr(config, field.name)
+        )

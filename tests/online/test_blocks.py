@@ -82,9 +82,9 @@ def test_the_command_goes_on_with_a_memory(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["vb", "--block", "0"], "expected --block of at least 1 observation, got 0"),
+        (["vb", "--block", "0"], "--block: expected at least 1, got 0"),
         (["lofi", "--memory", "grs"], "expected --memory beside the learner 'vb', got learner 'lofi'"),
-        (["vb", "--memory", "grs", "--memory_size", "0"], "expected --memory_size of at least 1, got 0"),
+        (["vb", "--memory", "grs", "--memory_size", "0"], "--memory_size: expected at least 1, got 0"),
         (["vb", "--memory", "all"], "expected memory to be one of none, random, k-center, grs, got 'all'"),
     ],
 )

@@ -471,7 +471,10 @@ def test_bad_observations(items, setup, match):
         ),
         (["lofi", "--data", "empty.csv"], "empty.csv"),
         (["svm", "--data", "t.csv"], "expected learner to be one of ekf"),
-        (["lofi", "--data", "t.csv", "--task", "ranks"], "expected --task to be classes, numbers or auto, got 'ranks'"),
+        (
+            ["lofi", "--data", "t.csv", "--task", "ranks"],
+            "expected task to be one of classes, numbers, auto, got 'ranks'",
+        ),
         (["lofi", "--data", "t.csv", "--time", "a"], "expected a time stamp"),
         (["lofi", "--data", "t.csv", "--save_every", "0"], "--save_every: expected at least 1, got 0"),
         (
@@ -559,7 +562,7 @@ def test_values_of_any_size_and_texts_among_labels_of_a_table_are_read(tmp_path)
     ("options", "message"),
     [
         (["--limit", "-1"], "--limit: expected at least 1, got -1"),
-        (["--rank", "-1"], "expected --rank of at least 0, got -1"),
+        (["--rank", "-1"], "--rank: expected at least 0, got -1"),
         (["--expected_classes", "0"], "--expected_classes: expected at least 1, got 0"),
         (["--expected_features", "-2"], "--expected_features: expected at least 0, got -2"),
         (["--seed", "99999999999999999999"], "--seed: expected at most"),

@@ -11,8 +11,9 @@ from importlib import import_module
 from importlib.metadata import version
 
 from tsforecast import progress
-from tsforecast.cli import names, parsers, parsing, usage
+from tsforecast.cli import commands, names, parsing, usage
 from tsforecast.cli.memory import keep_freed_memory
+from tsforecast.cli.records import Command
 from tsforecast.wording import command_line_wording
 
 __all__ = ["guarded", "main"]
@@ -25,16 +26,16 @@ _USAGE = """usage: tsforecast COMMAND ...
   tsforecast train MODEL --data FILE      train a model of your choice; --dataset NAME for a data set of the package
   tsforecast evaluate RUN                 scores beside baselines, and pictures, into the run folder
   tsforecast compare RUN RUN ...          one page of their scores, pictures and differences
-  tsforecast predict RUN --out FILE       forecasts beyond the end of the data
-  tsforecast impute RUN --out FILE        the data, with what stands in for missing values
+  tsforecast predict RUN --output FILE    forecasts beyond the end of the data
+  tsforecast impute RUN --output FILE     the data, with what stands in for missing values
   tsforecast anomalies RUN                steps and stretches that are rare, at a false-alarm rate; or --data FILE
   tsforecast explain RUN                  the parts of forecasts: level, trend, seasons, covariates, last steps
   tsforecast impact DATA --after DATE     what an intervention did
-  tsforecast news RUN --after FILE        why forecasts changed
+  tsforecast news RUN --data FILE         why forecasts changed
   tsforecast regimes RUN                  which regimes series were in, when that changed, which come next
-  tsforecast export RUN --out FOLDER      the model as MLflow loads it
+  tsforecast export RUN --output FOLDER   the model as MLflow loads it
   tsforecast bucket INPUT OUT             tables of any size into a folder that all commands take as --data
-  tsforecast live init RUN --out STORE    beliefs of all series into a store
+  tsforecast live init RUN --output STORE  beliefs of all series into a store
   tsforecast live serve STORE             keeps them current over HTTP: observations in, forecasts out
   tsforecast tune MODEL --study FOLDER    looks for hyperparameters, on windows before the test part
   tsforecast stream LEARNER --data NAME   predicts, scores and learns from one observation after the other
@@ -102,24 +103,23 @@ def _dispatch(name: str, rest: list[str]) -> int:
     """
     if name == "--print_completion":
         return _print_completion(rest)
-    if name not in parsers.PARSERS:
+    if name not in commands.NAMES:
         if name in names.TRAINED:
             raise ValueError(f"{name!r} is a model: `{parsing.typed('train')} {name} --data FILE` trains it")
-        raise ValueError(parsing.unknown("command", name, parsers.PARSERS))
+        raise ValueError(parsing.unknown("command", name, commands.NAMES))
     if name == "evaluate" and rest[:1] == ["--compare"]:
         name, rest = "compare", rest[1:]
     if name == "train":
         rest = parsing.with_model(rest, names.AUTO)
     try:
-        usage.check_usage(name, rest)
-        return _run(name, rest)
+        return _run(name, usage.understood(name, rest))
     except ArgumentError as error:
         help_ = " ".join([parsing.typed(name), *_model(rest), "--help"])
-        fault = parsing.explained(str(error), parsers.parser_of(name, rest), rest)
+        fault = parsing.explained(str(error), commands.parser_of(name, rest), rest)
         raise ValueError(f"{fault}; `{help_}` lists the options") from error
 
 
-def _run(name: str, arguments: Sequence[str]) -> int:
+def _run(name: str, chosen: Command | Sequence[str]) -> int:
     """Import a command and run it: the import takes seconds.
 
     Raises:
@@ -128,7 +128,10 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
     try:
-        return import_module(f"tsforecast.cli.{name}").run(arguments)
+        command = import_module(f"tsforecast.cli.{name}")
+        if threads := getattr(chosen, "threads", None):
+            import_module("torch").set_num_threads(threads)
+        return command.run(chosen)
     except MisconfigurationException as error:
         raise ValueError(str(error)) from error
 
@@ -142,11 +145,11 @@ def _print_completion(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in shtab.SUPPORTED_SHELLS:
         raise ValueError(f"--print_completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}")
     every = ArgumentParser(prog="tsforecast")
-    commands = every.add_subparsers()
-    for name in parsers.PARSERS:
-        parser = parsers.parser_of(name)
-        commands.add_parser(name, help=parser.description)
-        commands.choices[name] = parser
+    subparsers = every.add_subparsers()
+    for name in commands.NAMES:
+        parser = commands.parser_of(name)
+        subparsers.add_parser(name, help=parser.description)
+        subparsers.choices[name] = parser
     sys.stdout.write(shtab.complete(every, arguments[0]) + "\n")
     return 0
 

@@ -2,41 +2,33 @@
 
 import logging
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from jsonargparse import Namespace
 
 from tsforecast.analysis import anomalies
-from tsforecast.cli import options, parsers
-from tsforecast.cli.opened import Opened, parsed
+from tsforecast.cli import options
+from tsforecast.cli.answers import write_tables
+from tsforecast.cli.commands import Anomalies
+from tsforecast.cli.opened import Opened
 from tsforecast.data import ForecastTask, read_task
-from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.io.files import make_folder, replace_file
 from tsforecast.plots import measured, plot_anomalies, save_figure
 
 log = logging.getLogger(__name__)
 
-TABLE = "anomalies.csv"
 _NAMED = 10  # events that are said
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Anomalies) -> int:
     """Writes every step of all series with its tail probability, and pictures of the most striking series.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsed(parsers.anomalies(), argv)
     task, predictor = _read(chosen)
     torch.manual_seed(chosen.seed)
     frame = anomalies(
@@ -49,29 +41,27 @@ def run(argv: Sequence[str]) -> int:
         freq=task.freq,
         seed=chosen.seed,
     )
-    out = Path(chosen.out) if chosen.out else Path(chosen.run or ".") / "anomalies"
-    make_folder(out)
-    with replace_file(out / TABLE) as temporary:
-        as_read(frame, task.columns, cells_of(task.entries)).to_csv(temporary, index=False)
+    out = Path(chosen.output) if chosen.output else Path(chosen.run or ".") / "anomalies"
+    write_tables(out, task.columns, task.entries, anomalies=frame)
     _tell(frame, chosen.rate)
     _draw(frame, out, chosen.plot_series, chosen.rate, measured("", task.unit))
-    log.info("%s: %d series, %d of %d judged steps flagged", out / TABLE, len(task.entries), *_counts(frame))
+    log.info("%s: %d series, %d of %d judged steps flagged", out / "anomalies.csv", len(task.entries), *_counts(frame))
     return 0
 
 
-def _read(chosen: Namespace) -> tuple[ForecastTask, StateSpacePredictor | None]:
+def _read(chosen: Anomalies) -> tuple[ForecastTask, StateSpacePredictor | None]:
     """Return the data, and the predictor of a run."""
     if chosen.run is None:
         if chosen.data is None:
             raise ValueError(
                 "expected a run, or data: `tsforecast anomalies RUN` or `tsforecast anomalies --data FILE`"
             )
-        columns = options.columns(chosen)
+        columns = options.columns(vars(chosen))
         task = read_task(chosen.data, chosen.freq, 1, 0, columns=columns)
         return task, None
     if chosen.freq is not None:
         raise ValueError(f"--freq goes with --data FILE alone: the model of {chosen.run} has its own")
-    opened = Opened.of(chosen)
+    opened = Opened.of(chosen, chosen.run)
     return opened.whole(), opened.predictor()
 
 

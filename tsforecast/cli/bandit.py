@@ -7,23 +7,22 @@ A run folder has, beside config.yaml and run.json:
 """
 
 import csv
-import json
+import dataclasses
 import logging
 import sys
 import time
-from argparse import ArgumentError
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jsonargparse import Namespace
 from torch.utils import _pytree as pytree
 
 from tsforecast import progress
-from tsforecast.cli import names, parsers, parsing, runs
+from tsforecast.cli import commands, runs
+from tsforecast.cli.answers import write_json
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.decisions.environments import Environment
@@ -36,50 +35,30 @@ log = logging.getLogger(__name__)
 
 REWARDS = "rewards.csv"
 _COLUMNS: tuple[str, ...] = ("run", "round", "arm", "reward", "regret", "seconds", "megabytes")
-_OWN = ("output", "resume")  # options that are not of the agent
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: commands.Bandit) -> int:
     """Plays, or goes on.
-
-    Args:
-        argv: Arguments of the command.
 
     Returns:
         0, or 130 after Ctrl-C.
 
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If data, options or the folder are not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    command = parsers.bandit()
-    chosen = command.parse_args(list(argv))
-    parsing.check_ranges(chosen)
     if chosen.resume:
-        parsing.refuse_beside_resume(argv, chosen.agent)
         folder = Path(chosen.resume)
-        record = runs.read_record(folder, "bandit")
-        try:
-            chosen = command.parse_object({**record["bandit"]["options"]})
-            parsing.check_ranges(chosen)
-        except (ArgumentError, ValueError, TypeError) as error:
-            raise ValueError(f"{folder / runs.RECORD} is damaged ({error}); begin anew") from error
+        chosen, _ = runs.recorded(folder, "bandit", commands.Bandit)
         with runs.hold(folder):
             return _play(folder, chosen)
-    if not chosen.data:
-        raise ValueError("expected --data: " + ", ".join((*names.BANDITS, *names.BANDIT_TABLES)) + ", or a file")
-    chosen.agent = chosen.agent or parsers.DEFAULT_LEARNER
     _setup(chosen)  # raises now, and not in a folder
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.agent, Path(chosen.data).stem)
-    options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
-    record = runs.new_record("bandit", {"options": options}, argv)
-    with runs.hold(folder):
-        runs.create(folder, json.dumps(options, indent=2) + "\n", record)
+    with runs.begun(folder, "bandit", chosen, {"options": chosen.kept}):
         return _play(folder, chosen)
 
 
-def _setup(chosen: Namespace) -> tuple[str | Table, AgentConfig]:
+def _setup(chosen: commands.Bandit) -> tuple[str | Table, AgentConfig]:
     """Return what is played, and the agent of the first run.
 
     Raises:
@@ -94,35 +73,24 @@ def _setup(chosen: Namespace) -> tuple[str | Table, AgentConfig]:
     elif given:
         raise ValueError(f"expected no --target, --rewards, --arm or --reward with {chosen.data}, which has no columns")
     rounds = _rounds(chosen, data, 0)
-    config = AgentConfig(
-        chosen.agent,
-        rounds.arms,
-        rounds.features,
-        rule=chosen.rule,
-        amount=chosen.amount,
-        encoding=chosen.encoding,
-        hidden=tuple(chosen.hidden),
-        activation=chosen.activation,
-        variance=chosen.variance,
-        noise=chosen.noise,
-        rank=chosen.rank,
-        drift=chosen.drift,
-        rate=chosen.rate,
-        warm_up=chosen.warm_up * (rounds.arms if chosen.all_arms else 1),
-        scales_rewards=not chosen.raw_rewards,
-        seed=chosen.seed,
-        settings=chosen.settings,
-        device=chosen.device,
-    )
+    agent = {field.name for field in dataclasses.fields(AgentConfig)}
+    decided = {
+        "arms": rounds.arms,
+        "features": rounds.features,
+        "hidden": tuple(chosen.hidden),
+        "warm_up": chosen.warm_up * (rounds.arms if chosen.all_arms else 1),
+        "scales_rewards": not chosen.raw_rewards,
+    }
+    config = AgentConfig(**{name: value for name, value in chosen.kept.items() if name in agent} | decided)
     config.build()
     return data, config
 
 
-def _rounds(chosen: Namespace, data: str | Table, number: int) -> Environment:
+def _rounds(chosen: commands.Bandit, data: str | Table, number: int) -> Environment:
     return make_environment(data, chosen.steps, chosen.seed + number, chosen.change)
 
 
-def _play(folder: Path, chosen: Namespace) -> int:
+def _play(folder: Path, chosen: commands.Bandit) -> int:
     """Plays the runs that are not finished yet."""
     torch.set_num_threads(1)
     data, config = _setup(chosen)
@@ -139,8 +107,7 @@ def _play(folder: Path, chosen: Namespace) -> int:
         return 130
     table = pd.read_csv(folder / REWARDS)
     found = scores(table)
-    with replace_file(folder / "scores.json") as temporary:
-        temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "scores.json", found)
     title = f"{chosen.agent}, {chosen.data}"
     if found["regret"] is not None:
         figure = plot_regret({chosen.agent: table}, title=title, change=chosen.steps // 2 if chosen.change else None)

@@ -10,6 +10,7 @@ from gluonts.model import Forecast
 from jsonargparse import Namespace
 
 from tsforecast.cli import options, runs
+from tsforecast.cli.option_groups import AnswerOptions
 from tsforecast.data.buckets.rows import categories_of, selected
 from tsforecast.data.buckets.survey import is_buckets, read_survey
 from tsforecast.data.quantiles import check_levels, forecast_frame
@@ -39,19 +40,30 @@ def levels(text: str) -> tuple[float, ...]:
     return check_levels(found, "--quantiles")
 
 
-def is_table(chosen: Namespace) -> bool:
-    """Whether --out is a file, and not a folder.
+def is_table(chosen: AnswerOptions | Namespace) -> bool:
+    """Whether --output is a file, and not a folder.
 
     Raises:
         ValueError: If options of a folder go with a file.
     """
-    out = Path(chosen.out)
+    out = Path(chosen.output)
     if not out.name.lower().endswith(_SUFFIXES):
         return False
     for name, default in (("workers", 1), ("engine", "local"), ("address", None)):
-        if chosen[name] != default:
-            raise ValueError(f"--{name} goes with --data BUCKETS and a folder as --out, got the file {out.name!r}")
+        if getattr(chosen, name) != default:
+            raise ValueError(f"--{name} goes with --data BUCKETS and a folder as --output, got the file {out.name!r}")
     return True
+
+
+def as_file(chosen: AnswerOptions) -> Namespace:
+    """Return options whose answer is a file, which `out` names.
+
+    Raises:
+        ValueError: If --output is a folder.
+    """
+    if not is_table(chosen):
+        raise ValueError("a run of `train --irregular` answers into a file: expected --output FILE.csv or FILE.parquet")
+    return Namespace(**vars(chosen), out=chosen.output)
 
 
 def write(
@@ -75,11 +87,14 @@ def write(
     write_frames((forecast_frame(chunk, kept, targets, columns) for chunk in chunks), out)
 
 
-def buckets_of(chosen: Namespace, record: dict[str, Any], trained: Namespace) -> tuple[Path, dict[str, Any]]:
+def buckets_of(
+    chosen: Any, given: Columns | None, record: dict[str, Any], trained: Namespace
+) -> tuple[Path, dict[str, Any]]:
     """The folder of buckets that --data or the run names, and what all requests of its buckets say.
 
     Args:
-        chosen: Options.
+        chosen: Options, perhaps with `data`.
+        given: Columns of the data; None for those that the options name, else the run.
         record: Of the run.
         trained: Options of its training.
 
@@ -87,17 +102,17 @@ def buckets_of(chosen: Namespace, record: dict[str, Any], trained: Namespace) ->
         ValueError: If there are no buckets, or they have not the columns of the run.
         FileNotFoundError: If a bucket is missing.
     """
-    data = Path(chosen.data or trained.data or "")
-    if (chosen.data is None and trained.data is None) or not is_buckets(data):
+    data = getattr(chosen, "data", None) or trained.data
+    if data is None or not is_buckets(Path(data)):
         raise ValueError(
-            f"expected --out to end in {', '.join(_SUFFIXES)}, got {Path(chosen.out).name!r}; a folder is written for "
-            "--data BUCKETS, which `tsforecast bucket` makes"
+            f"expected --output to end in {', '.join(_SUFFIXES)}, got {Path(chosen.output).name!r}; a folder is "
+            "written for --data BUCKETS, which `tsforecast bucket` makes"
         )
-    survey = read_survey(data)
-    given = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
-    columns = selected(data, survey, given, only=True)
+    survey = read_survey(Path(data))
+    given = given or options.columns(vars(chosen), runs.columns_of_run(record) or options.columns(trained))
+    columns = selected(Path(data), survey, given, only=True)
     categories = categories_of(survey, columns, record["categories"] or None)
-    return data, {
+    return Path(data), {
         "freq": record["split"]["freq"],
         "columns": columns,
         "categories": {name: list(values) for name, values in categories.items()},
@@ -105,7 +120,7 @@ def buckets_of(chosen: Namespace, record: dict[str, Any], trained: Namespace) ->
     }
 
 
-def process(chosen: Namespace, folder: Path, data: Path, request: Request) -> None:
+def process(chosen: Any, folder: Path, data: Path, request: Request) -> None:
     """Writes a folder from a folder of buckets, and says what it has.
 
     Args:
@@ -119,8 +134,8 @@ def process(chosen: Namespace, folder: Path, data: Path, request: Request) -> No
         ValueError: As `process_buckets` says.
         OSError: As `process_buckets` says.
     """
-    out = Path(chosen.out)
-    workers = {name: chosen[name] for name in ("workers", "engine", "address")}
+    out = Path(chosen.output)
+    workers = {name: getattr(chosen, name) for name in ("workers", "engine", "address")}
     manifest = process_buckets(folder / runs.PREDICTOR, data, out, request, **workers)
     series, rows = (sum(bucket[name] for bucket in manifest["buckets"]) for name in ("series", "rows"))
     told = counted(rows, "row"), series, counted(len(manifest["buckets"]), "bucket")

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from jsonargparse import ArgumentParser, Namespace
 
-from tsforecast.cli.data_options import COLUMNS
+from tsforecast.cli.option_groups import DataOptions, TrainingOptions
+from tsforecast.cli.records import options_of
 from tsforecast.data import ForecastTask
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO
@@ -14,14 +15,8 @@ from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.selection import Selection
 
 # Options of a run that are neither the model's nor the estimator's.
-RUN = frozenset({
-    "config", "recipe", "output", "resume", "seed", "max_epochs", "gradient_clip_val", "accelerator", "devices",
-    "threads", "validation",
-})  # fmt: skip
-DATA = frozenset({
-    "dataset", "data", "freq", "prediction_length", "irregular", "horizon", "windows", "unit", "drop_unusable",
-    *COLUMNS,
-})  # fmt: skip
+RUN = frozenset({"config", "recipe"} | {field.name for field in options_of(TrainingOptions)})
+DATA = frozenset(field.name for field in options_of(DataOptions))
 # Arguments of the estimator that are no options of a run.
 _OTHERS = frozenset({"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models", "preset"})
 

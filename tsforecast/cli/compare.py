@@ -10,7 +10,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tsforecast.cli import parsers, parsing, runs
+from tsforecast.cli import parsing, runs
+from tsforecast.cli.answers import write_table
+from tsforecast.cli.commands import Compare
 from tsforecast.cli.scored import TABLES, read_scores, read_table
 from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.metrics import flat
@@ -82,17 +84,13 @@ class ScoredRun:
         return found.loc[found["model"] == name].assign(model=label)
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Compare) -> int:
     """Writes the page, and beside it a CSV file of scores and differences.
-
-    Args:
-        argv: Arguments of the command.
 
     Raises:
         ValueError: If the runs are not of the same data and windows, or not scored.
         FileNotFoundError: If a folder is missing.
     """
-    chosen = parsers.compare().parse_args(list(argv))
     scored = [ScoredRun.read(Path(folder)) for folder in chosen.runs]
     _check_same_data(scored)
     models = [run.scores["model"] for run in scored]
@@ -126,8 +124,7 @@ def run(argv: Sequence[str]) -> int:
     with replace_file(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     table = output.with_suffix(".csv")
-    with replace_file(table) as temporary:
-        _table(contenders, found).to_csv(temporary, index=False)
+    write_table(_table(contenders, found), table)
     sys.stdout.write(f"Written:\n  {output}\n  {table}\n")
     return 0
 

@@ -13,8 +13,9 @@ import torch
 from gluonts.model import Predictor
 from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, irregular, options, parsers, runs
-from tsforecast.cli.opened import parsed
+from tsforecast.cli import bulk_options, irregular, options, runs
+from tsforecast.cli.answers import write_table
+from tsforecast.cli.commands import Evaluate
 from tsforecast.cli.train import settings
 from tsforecast.data import ForecastTask
 from tsforecast.data.calendar.stamps import stamps_of
@@ -32,7 +33,7 @@ from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
-from tsforecast.io.files import replace_file, replace_together
+from tsforecast.io.files import replace_together
 from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import (
@@ -54,38 +55,36 @@ _HISTORY = 2000  # steps that are smoothed before a picture of the components, a
 _REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Evaluate) -> int:
     """Scores a run and completes its folder with tables and pictures.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the run, its data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsed(parsers.evaluate(), argv)
-    folder, record = options.trained_run(chosen)
+    folder = Path(chosen.run)
+    record = options.trained_run(folder)
     if irregular.is_irregular(record):
+        if chosen.output:
+            raise ValueError("--output does not go with a run of `train --irregular`")
         with runs.hold(folder):
-            return irregular.evaluate(chosen, folder, record, settings(folder, record))
-    if chosen.out is not None:
+            return irregular.evaluate(Namespace(**vars(chosen), out=None), folder, record, settings(folder, record))
+    if chosen.output:
         return _score_buckets(chosen, folder, record)
     for name in ("engine", "address"):
-        if chosen[name] not in ("local", None):
-            raise ValueError(f"--{name} goes with --out DIR, for data in buckets")
+        if getattr(chosen, name) not in ("local", None):
+            raise ValueError(f"--{name} goes with --output DIR, for data in buckets")
     with runs.hold(folder):
         return _run(chosen, folder, record)
 
 
-def _score_buckets(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
+def _score_buckets(chosen: Evaluate, folder: Path, record: dict[str, Any]) -> int:
     """Scores a run whose data are buckets into a folder, bucket after bucket."""
     for name in ("adapt", "inspect", "marks"):
-        if chosen[name] is not None:
-            raise ValueError(f"--{name} goes without --out: buckets are scored one by one")
+        if getattr(chosen, name) is not None:
+            raise ValueError(f"--{name} goes without --output: buckets are scored one by one")
     trained = settings(folder, record)
-    data, common = bulk_options.buckets_of(Namespace({**vars(trained), **vars(chosen), "data": None}), record, trained)
+    data, common = bulk_options.buckets_of(chosen, options.columns(trained), record, trained)
     split = record["split"]
     if split["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
@@ -100,15 +99,15 @@ def _score_buckets(chosen: Namespace, folder: Path, record: dict[str, Any]) -> i
         baselines=_baselines(chosen),
     )
     bulk_options.process(chosen, folder, data, request)
-    sys.stdout.write((Path(chosen.out) / TABLE).read_text(encoding="utf-8"))
+    sys.stdout.write((Path(chosen.output) / TABLE).read_text(encoding="utf-8"))
     return 0
 
 
-def _baselines(chosen: Namespace) -> list[str]:
+def _baselines(chosen: Evaluate) -> list[str]:
     return [] if chosen.baselines == "none" else [name.strip() for name in chosen.baselines.split(",")]
 
 
-def _run(chosen: Namespace, folder: Path, record: dict[str, Any]) -> int:
+def _run(chosen: Evaluate, folder: Path, record: dict[str, Any]) -> int:
     """Scores a run whose folder is held."""
     task = _task(folder, record)
     inspected = _inspected(task, chosen.inspect)
@@ -204,14 +203,9 @@ def _report_adaptation(
     table = result.windows.set_index("start")
     for name, scores in zip(names, (frozen, learnt), strict=True):
         table[name] = crps_by_window(scores)
-    path = folder / runs.ADAPTATION
-    with replace_file(path) as temporary:
-        table.to_csv(temporary)
-    written = [path]
+    written = [write_table(table, folder / runs.ADAPTATION, index=True)]
     if len(result.remembered):
-        written.append(folder / runs.REMEMBERED)
-        with replace_file(written[-1]) as temporary:
-            result.remembered.to_csv(temporary, index=False)
+        written.append(write_table(result.remembered, folder / runs.REMEMBERED))
     if marks is None:
         return written
     title = f"{evaluation.adapted} on {evaluation.dataset}: rolling forecasts, each learnt from afterwards"

@@ -1,15 +1,15 @@
-"""`tsforecast export RUN --format mlflow --out FOLDER`: a trained model for other systems."""
+"""`tsforecast export RUN --format mlflow --output FOLDER`: a trained model for other systems."""
 
 import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from tsforecast.cli import options, parsers, runs
+from tsforecast.cli import options, runs
+from tsforecast.cli.commands import Export
 from tsforecast.data.quantiles import TENTHS
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, save_predictor
@@ -18,22 +18,18 @@ from tsforecast.io.files import make_folder, replace_folder
 log = logging.getLogger(__name__)
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Export) -> int:
     """Writes the model of a run as a folder of MLflow.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the run is not finished, the folder is not empty, or MLflow is not installed.
         FileNotFoundError: If there is no such run.
     """
-    chosen = parsers.export().parse_args(list(argv))
-    out = Path(chosen.out)
-    folder, record = options.trained_run(chosen)
+    out = Path(chosen.output)
+    folder = Path(chosen.run)
+    record = options.trained_run(folder)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} is there already; give a new folder as --out")
+        raise ValueError(f"{out} is there already; give a new folder as --output")
     if find_spec("mlflow") is None:
         raise ValueError("--format mlflow needs MLflow: `pip install 'tsforecast[mlflow]'`")
     predictor = load_predictor(folder / runs.PREDICTOR, "cpu")

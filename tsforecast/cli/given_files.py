@@ -7,7 +7,8 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tsforecast.cli.data_options import COLUMNS, add_data
+from tsforecast.cli.option_groups import COLUMNS, DataOptions
+from tsforecast.cli.records import add_options
 from tsforecast.data.tables.formats import check_form
 from tsforecast.data.tables.roles import Columns
 
@@ -36,7 +37,7 @@ def check_table(arguments: Sequence[str]) -> None:
         ValueError: As `check_form` does.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    add_data(parser)
+    add_options(parser, DataOptions)
     try:
         chosen = vars(parser.parse_known_args(list(arguments))[0])
     except argparse.ArgumentError:  # its own parser says what is wrong

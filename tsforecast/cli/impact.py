@@ -1,16 +1,16 @@
 """`tsforecast impact DATA --after DATE`: what an intervention did, as tables and a picture."""
 
+import dataclasses
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tsforecast.analysis.impact import Impact, Options, impact
 from tsforecast.analysis.impact_tables import ALL
-from tsforecast.cli import options, parsers
-from tsforecast.cli.opened import parsed
+from tsforecast.cli import commands, options
+from tsforecast.cli.answers import write_table
 from tsforecast.data.tables.naming import standard
-from tsforecast.io.files import make_folder, replace_file
+from tsforecast.io.files import make_folder
 from tsforecast.plots.impact import plot_impact
 from tsforecast.plots.style import save_figure
 
@@ -19,28 +19,14 @@ log = logging.getLogger(__name__)
 _TOLD = 5  # series whose effects the log has
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: commands.Impact) -> int:
     """Writes effects.csv, summary.csv, impact.png and, of several interventions, overall.csv.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the data, a date or an option is not as expected.
         FileNotFoundError: If a file is missing.
     """
-    chosen = parsed(parsers.impact(), argv)
-    how = Options(
-        chosen.seasons,
-        chosen.transformation,
-        chosen.level_sd,
-        chosen.dynamic,
-        chosen.level,
-        chosen.num_samples,
-        chosen.seed,
-    )
-    columns = options.columns(chosen)
+    how = Options(**{field.name: getattr(chosen, field.name) for field in dataclasses.fields(Options)})
     found = impact(
         Path(chosen.data),
         chosen.after or None,
@@ -48,18 +34,17 @@ def run(argv: Sequence[str]) -> int:
         dates=chosen.dates,
         after_column=chosen.after_column,
         until_column=chosen.until_column,
-        columns=columns,
+        columns=options.columns(vars(chosen)),
         freq=chosen.freq,
         options=how,
     )
-    out = Path(chosen.out)
+    out = Path(chosen.output)
     make_folder(out)
     for name, table in (("effects", found.frame), ("summary", found.summary), ("overall", found.overall)):
         if table.empty:  # of one intervention nothing is overall
             (out / f"{name}.csv").unlink(missing_ok=True)
             continue
-        with replace_file(out / f"{name}.csv") as temporary:
-            table.to_csv(temporary, index=False)
+        write_table(table, out / f"{name}.csv")
     if chosen.plot_series:
         save_figure(plot_impact(found, most=chosen.plot_series), out / "impact.png")
     for line in _told(found, chosen.level):

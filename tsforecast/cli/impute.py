@@ -1,44 +1,40 @@
 """`tsforecast impute RUN`: missing values of a table, filled in given all that is there."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, irregular, parsers
-from tsforecast.cli.opened import Opened, parsed
+from tsforecast.cli import bulk_options, irregular
+from tsforecast.cli.commands import Impute
+from tsforecast.cli.opened import Opened
 from tsforecast.forecasting.requests import Imputations
 from tsforecast.progress import follow
 
 log = logging.getLogger(__name__)
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Impute) -> int:
     """Writes every step of all series: values as they are, and what stands in for those that are missing.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsed(parsers.impute(), argv)
-    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.out)
-    opened = Opened.of(chosen)
+    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
+    opened = Opened.of(chosen, chosen.run)
     if opened.is_irregular:
-        return irregular.answer("impute", chosen, opened.folder, opened.trained)
-    irregular.refuse_times(chosen)
+        return irregular.answer("impute", bulk_options.as_file(chosen), opened.folder, opened.trained)
+    irregular.refuse_times(Namespace(**vars(chosen)))
     if not bulk_options.is_table(chosen):
-        data, common = bulk_options.buckets_of(chosen, opened.record, opened.trained)
+        data, common = bulk_options.buckets_of(chosen, None, opened.record, opened.trained)
         kept = None if chosen.paths else levels
         request = Imputations(**common, num_samples=chosen.num_samples, seed=chosen.seed, levels=kept)
         bulk_options.process(chosen, opened.folder, data, request)
         return 0
     if opened.buckets is not None:
-        raise ValueError(f"{opened.buckets} are buckets: expected a folder as --out, got the file {out.name!r}")
+        raise ValueError(f"{opened.buckets} are buckets: expected a folder as --output, got the file {out.name!r}")
     task, predictor = opened.whole(), opened.predictor()
     torch.manual_seed(chosen.seed)
     filled = predictor.impute(task.entries, chosen.num_samples)

@@ -166,7 +166,7 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
         FileNotFoundError: If a file is missing.
     """
     if not bulk_options.is_table(chosen):
-        raise ValueError("a run of `train --irregular` answers into a file: expected --out FILE.csv or FILE.parquet")
+        raise ValueError("a run of `train --irregular` answers into a file: expected --output FILE.csv or FILE.parquet")
     given = {"known": None, "prediction_length": None, "start": "common"}
     for name, default in given.items():
         if name in chosen and chosen[name] != default:

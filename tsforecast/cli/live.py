@@ -4,19 +4,18 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, live_parsers, options, parsing, runs
-from tsforecast.cli.train import settings
-from tsforecast.data import Columns
+from tsforecast.cli import bulk_options, options, parsing, runs
+from tsforecast.cli.commands import LiveInit, LiveServe
+from tsforecast.cli.opened import Opened
 from tsforecast.data.buckets.rows import refuse_other_frequency
-from tsforecast.data.buckets.survey import Bucket, is_buckets, read_survey
+from tsforecast.data.buckets.survey import Bucket, read_survey
 from tsforecast.data.sources import bucket_task
 from tsforecast.io.files import checksum, folder_checksum
 from tsforecast.live.beginning import Source, begin_store
@@ -29,69 +28,60 @@ log = logging.getLogger(__name__)
 _SWITCH = 5e-4  # seconds after which a thread lets the other go on: the loop that answers waits for the owner less
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: LiveInit | LiveServe) -> int:
     """Begins or serves a store.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the run, the data, the store or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
         OSError: If a file can not be written.
     """
-    commands: dict[str, Callable[[Namespace], None]] = {"init": _init, "serve": _serve}
-    parser, arguments = live_parsers.own_parser(argv)
-    chosen = parser.parse_args(arguments)
-    if not argv or argv[0] not in commands:
-        raise ValueError(f"expected `{parsing.typed('live')} init` or `{parsing.typed('live')} serve`")
-    parsing.check_ranges(chosen)
-    commands[argv[0]](chosen)
+    if isinstance(chosen, LiveInit):
+        _init(chosen)
+    else:
+        _serve(chosen)
     return 0
 
 
-def _init(chosen: Namespace) -> None:
+def _init(chosen: LiveInit) -> None:
     """Writes a store."""
-    folder, record = options.trained_run(chosen)
-    trained = settings(folder, record)
-    columns = options.columns(chosen, runs.columns_of_run(record) or options.columns(trained))
+    opened = Opened.of(chosen, chosen.run)
     series = begin_store(
-        chosen.out,
-        folder / runs.PREDICTOR,
-        _sources(chosen, record, trained, columns),
+        chosen.output,
+        opened.folder / runs.PREDICTOR,
+        _sources(opened, chosen.data),
         prediction_length=chosen.prediction_length,
-        targets=columns.targets,
+        targets=opened.columns.targets,
         warm_up=chosen.warm_up,
         seed=chosen.seed,
         adaptation=options.adaptation(chosen),
         device=chosen.device,
     )
-    told = chosen.out, series, parsing.typed("live"), chosen.out
+    told = chosen.output, series, parsing.typed("live"), chosen.output
     log.info("%s: beliefs of %d series; `%s serve %s` keeps them current", *told)
 
 
-def _sources(chosen: Namespace, record: dict[str, Any], trained: Namespace, columns: Columns) -> list[Source]:
+def _sources(opened: Opened, data: str | None) -> list[Source]:
     """The parts of the data: buckets, or one file."""
-    path = Path(chosen.data or trained.data or "")
-    if (chosen.data or trained.data) and is_buckets(path):
-        _, common = bulk_options.buckets_of(chosen, record, trained)
+    path = Path(data or opened.trained.data or "")
+    if opened.buckets is not None:
+        _, common = bulk_options.buckets_of(opened.chosen, None, opened.record, opened.trained)
         survey = read_survey(path)
         refuse_other_frequency(path, survey, common["freq"])
         read = partial(_of_bucket, path, {name: common[name] for name in common if name != "device"})
         return [Source(bucket.sha256, partial(read, bucket)) for bucket in survey.buckets]
-    if chosen.data is None and trained.dataset is not None:
-        check = trained.dataset
+    if data is None and opened.trained.dataset is not None:
+        check = opened.trained.dataset
     else:
         check = checksum(path) if path.is_file() else folder_checksum(path)
-    return [Source(check, lambda: options.whole_series(chosen, record, trained, columns).entries)]
+    return [Source(check, lambda: opened.whole().entries)]
 
 
 def _of_bucket(path: Path, common: dict[str, Any], bucket: Bucket) -> Iterable[dict[str, Any]]:
     return bucket_task(path, bucket, prediction_length=0, **common).entries
 
 
-def _serve(chosen: Namespace) -> None:
+def _serve(chosen: LiveServe) -> None:
     """Answers requests until it is stopped."""
     try:
         import uvicorn

@@ -1,15 +1,13 @@
 """`tsforecast news RUN`: why forecasts changed, as a table and pictures."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 from tsforecast.analysis.news import news
-from tsforecast.cli import parsers
-from tsforecast.cli.opened import Opened, parsed
-from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.cli.answers import write_tables
+from tsforecast.cli.commands import News
+from tsforecast.cli.opened import Opened
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.io.files import make_folder, replace_file
 from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.plots.news import plot_news
 from tsforecast.plots.style import save_figure
@@ -17,26 +15,19 @@ from tsforecast.plots.style import save_figure
 log = logging.getLogger(__name__)
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: News) -> int:
     """Writes news.csv and news.png.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsed(parsers.news(), argv)
-    opened = Opened.of(chosen)
+    opened = Opened.of(chosen, chosen.run)
     predictor = opened.predictor()
-    before, after = (opened.beyond(data).ending_together() for data in (chosen.before, chosen.after))
+    before, after = (opened.beyond(data).ending_together() for data in (chosen.before, chosen.data))
     found = news(predictor, before.latest, after.latest)
-    out = Path(chosen.out) if chosen.out else opened.folder / "news"
-    make_folder(out)
-    with replace_file(out / "news.csv") as temporary:
-        as_read(found, after.columns, cells_of(after.entries)).to_csv(temporary, index=False)
+    out = Path(chosen.output) if chosen.output else opened.folder / "news"
+    write_tables(out, after.columns, after.entries, news=found)
     if chosen.plot_series:
         title = f"Why the forecast changed{scale_of(predictor)}"
         figure = plot_news(found, targets=after.targets, most=chosen.plot_series, title=title)

@@ -1,32 +1,17 @@
 """A trained run that a command asks: where most commands begin."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
-from tsforecast.cli import irregular, options, parsing, runs
+from tsforecast.cli import irregular, options, runs
+from tsforecast.cli.option_groups import DeviceOptions
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask
 from tsforecast.data.buckets.survey import is_buckets
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
-
-
-def parsed(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
-    """Return the options of a command, within their ranges; the number of its threads is set.
-
-    Raises:
-        ArgumentError: If the arguments are not understood.
-        ValueError: If a number is out of its range.
-    """
-    chosen = parser.parse_args(list(argv))
-    parsing.check_ranges(chosen)
-    if chosen.get("threads"):
-        torch.set_num_threads(chosen.threads)
-    return chosen
 
 
 @dataclass(frozen=True)
@@ -40,20 +25,21 @@ class Opened:
         trained: Options of its training.
     """
 
-    chosen: Namespace
+    chosen: DeviceOptions
     folder: Path
     record: dict[str, Any]
     trained: Namespace
 
     @classmethod
-    def of(cls, chosen: Namespace) -> "Opened":
-        """Return the run that the options of a command name.
+    def of(cls, chosen: DeviceOptions, run: str) -> "Opened":
+        """Return the run that a command names, beside its options.
 
         Raises:
             ValueError: If the folder is no run whose training is finished.
             FileNotFoundError: If there is no such folder.
         """
-        folder, record = options.trained_run(chosen)
+        folder = Path(run)
+        record = options.trained_run(folder)
         return cls(chosen, folder, record, settings(folder, record))
 
     @property
@@ -64,17 +50,17 @@ class Opened:
     @property
     def columns(self) -> Columns:
         """Return the columns of the data: those that the command names, else those of the run."""
-        return options.columns(self.chosen, runs.columns_of_run(self.record) or options.columns(self.trained))
+        return options.columns(vars(self.chosen), runs.columns_of_run(self.record) or options.columns(self.trained))
 
     @property
     def length(self) -> int:
         """Return the steps of a forecast: those of the command, else of the run."""
-        return self.chosen.get("prediction_length") or self.record["split"]["prediction_length"]
+        return getattr(self.chosen, "prediction_length", None) or self.record["split"]["prediction_length"]
 
     @property
     def buckets(self) -> Path | None:
         """Return the data of the command, else of the run, where they are a folder of buckets."""
-        data = self.chosen.data or self.trained.data
+        data = getattr(self.chosen, "data", None) or self.trained.data
         return Path(data) if data is not None and is_buckets(Path(data)) else None
 
     def predictor(self) -> StateSpacePredictor:
@@ -84,8 +70,8 @@ class Opened:
 
     def beyond(self, data: str | None) -> ForecastTask:
         """Return the data whose future is wanted, see `options.task_beyond`; None for those of the run."""
-        return options.task_beyond(data, self.chosen, self.trained, self.record, self.length, self.columns)
+        return options.task_beyond(data, self.trained, self.record, self.length, self.columns)
 
     def whole(self) -> ForecastTask:
         """Return all of the series, see `options.whole_series`."""
-        return options.whole_series(self.chosen, self.record, self.trained, self.columns)
+        return options.whole_series(getattr(self.chosen, "data", None), self.record, self.trained, self.columns)

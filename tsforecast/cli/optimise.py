@@ -4,22 +4,20 @@ A run on a function with a known least value has a folder. A table of a user's o
 """
 
 import csv
-import json
 import logging
 import math
 import sys
 import time
-from argparse import ArgumentError
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from jsonargparse import Namespace
 from tqdm import tqdm
 
-from tsforecast.cli import parsers, parsing, runs, trials
+from tsforecast.cli import runs, trials
+from tsforecast.cli.answers import write_json
+from tsforecast.cli.commands import Optimise
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser, TrustRegion
 from tsforecast.decisions.surrogate import Surrogate
@@ -31,29 +29,21 @@ from tsforecast.progress import is_watched, quiet
 log = logging.getLogger(__name__)
 
 EVALUATIONS = "evaluations.csv"
-_OWN = ("output", "resume")
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Optimise) -> int:
     """Optimises, or goes on.
-
-    Args:
-        argv: Arguments of the command.
 
     Returns:
         0, or 130 after Ctrl-C.
 
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If options or the folder are not as expected.
         FileNotFoundError: If the folder is missing.
     """
-    chosen = parsers.optimise().parse_args(list(argv))
-    parsing.check_ranges(chosen)
     if chosen.resume:
-        parsing.refuse_beside_resume(argv, chosen.function)
         folder = Path(chosen.resume)
-        chosen = _recorded(folder)
+        chosen, _ = runs.recorded(folder, "optimise", Optimise)
         with runs.hold(folder):
             return _optimise(folder, chosen, _of_function(chosen))
     if chosen.trials:
@@ -64,50 +54,25 @@ def run(argv: Sequence[str]) -> int:
         )
     optimiser = _of_function(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, chosen.function)
-    options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
-    record = runs.new_record("optimise", options, argv)
-    with runs.hold(folder):
-        runs.create(folder, json.dumps(options, indent=2) + "\n", record)
+    with runs.begun(folder, "optimise", chosen, chosen.kept):
         return _optimise(folder, chosen, optimiser)
 
 
-def _recorded(folder: Path) -> Namespace:
-    """The options that a run began with, each checked as on the command line.
-
-    Raises:
-        ValueError: If the folder is no such run, or its record is damaged.
-    """
-    record = runs.read_record(folder)
-    if not isinstance(record.get("optimise"), dict):
-        raise ValueError(f"{folder} is no run of `tsforecast optimise`")
-    try:
-        chosen = parsers.optimise().parse_object(record["optimise"])
-        parsing.check_ranges(chosen)
-    except (ArgumentError, ValueError) as error:
-        fault = parsing.explained(str(error), parsers.optimise(), ())
-        raise ValueError(f"{folder / runs.RECORD} is damaged: {fault:.300}; begin a new run") from error
-    return chosen
-
-
-def _of_function(chosen: Namespace) -> ThompsonOptimiser:
+def _of_function(chosen: Optimise) -> ThompsonOptimiser:
     """Return the optimiser over the box of a function with a known least value.
 
     Raises:
-        ValueError: If there is no such function, or the options do not fit together.
+        ValueError: If the options do not fit together.
     """
-    if chosen.function not in FUNCTIONS:
-        raise ValueError(parsing.unknown("function", chosen.function, FUNCTIONS))
     return _optimiser(chosen, FUNCTIONS[chosen.function].low, FUNCTIONS[chosen.function].high)
 
 
-def _optimiser(chosen: Namespace, low: tuple[float, ...], high: tuple[float, ...]) -> ThompsonOptimiser:
+def _optimiser(chosen: Optimise, low: tuple[float, ...], high: tuple[float, ...]) -> ThompsonOptimiser:
     """Return the optimiser that the options name.
 
     Raises:
         ValueError: If they do not fit together.
     """
-    if chosen.rank < 0:
-        raise ValueError(f"expected --rank of at least 0, got {chosen.rank}")
     config = LearnerConfig(chosen.learner, variance=chosen.variance, rank=chosen.rank, settings=chosen.settings)
     surrogate = Surrogate(config, tuple(chosen.hidden), chosen.scale, chosen.noise)
     region = TrustRegion(patience=chosen.patience, neighbours=chosen.neighbours)
@@ -151,7 +116,7 @@ def _read(path: Path, function: TestFunction, optimiser: ThompsonOptimiser) -> t
     return known, rows
 
 
-def _optimise(folder: Path, chosen: Namespace, optimiser: ThompsonOptimiser) -> int:
+def _optimise(folder: Path, chosen: Optimise, optimiser: ThompsonOptimiser) -> int:
     """The loop: each evaluation is in the table before the next begins, and is all that the next depends on."""
     function, path = FUNCTIONS[chosen.function], folder / EVALUATIONS
     known, rows = _read(path, function, optimiser)
@@ -179,7 +144,7 @@ def _optimise(folder: Path, chosen: Namespace, optimiser: ThompsonOptimiser) -> 
     return 0
 
 
-def _report(folder: Path, chosen: Namespace, known: Evaluations, table: pd.DataFrame) -> None:
+def _report(folder: Path, chosen: Optimise, known: Evaluations, table: pd.DataFrame) -> None:
     """Writes scores and picture, and says what was found."""
     point, value = known.best
     regret = float(table["regret"].iloc[-1])
@@ -192,8 +157,7 @@ def _report(folder: Path, chosen: Namespace, known: Evaluations, table: pd.DataF
         "regret": regret,
         "seconds_per_evaluation": float(table["seconds"].mean()),
     }
-    with replace_file(folder / "scores.json") as temporary:
-        temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "scores.json", found)
     title = f"{chosen.function}, {chosen.learner}"
     save_figure(plot_optimisation(table, chosen.initial, title=title), folder / "regret.png")
     place = ", ".join(f"{x:.5g}" for x in point.tolist())

@@ -8,8 +8,8 @@ from typing import Any
 from jsonargparse import Namespace
 
 from tsforecast.cli import parsing, runs
-from tsforecast.cli.data_options import COLUMNS
 from tsforecast.cli.given_files import columns
+from tsforecast.cli.option_groups import COLUMNS, LearningOptions
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 from tsforecast.data.buckets.streamed import StreamedEntries, shortened
 from tsforecast.data.public_holidays import with_holidays
@@ -18,32 +18,33 @@ from tsforecast.forecasting.adaptation import Adaptation
 from tsforecast.wording import counted
 
 
-def trained_run(options: Namespace) -> tuple[Path, dict[str, Any]]:
-    """Folder and record of the run which the options of `add_forecast` choose.
+def trained_run(folder: Path) -> dict[str, Any]:
+    """Return the record of a run.
 
     Raises:
         ValueError: If the folder is no run whose training is finished.
         FileNotFoundError: If there is no such folder.
     """
-    folder = Path(options.run)
     record = runs.read_record(folder, "train")
     if not runs.finished(folder):
         raise ValueError(f"{folder} is not finished; `{parsing.typed('train')} --resume {folder}` goes on with it")
-    return folder, record
+    return record
 
 
-def adaptation(options: Namespace) -> Adaptation | None:
-    """How the options of `add_learning` let a model go on learning; None if they do not.
+def adaptation(options: LearningOptions) -> Adaptation | None:
+    """Return how options let a model go on learning; None if they do not.
 
     Raises:
         ValueError: If a name is not known or a number out of its range.
     """
     names = ("drift", "rate", "variance", "rank", "part", "evidence", "settings", "memory", "memory_size")
-    return None if options.adapt is None else Adaptation(options.adapt, **{name: options[name] for name in names})
+    if options.adapt is None:
+        return None
+    return Adaptation(options.adapt, **{name: getattr(options, name) for name in names})
 
 
 def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: Columns | None = None) -> ForecastTask:
-    """The task which the options of `add_data` choose.
+    """The task which the options of `DataOptions` choose.
 
     Args:
         options: Parsed options.
@@ -82,11 +83,11 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: C
     return replace(task, unit=options.unit or "")
 
 
-def whole_series(chosen: Namespace, record: Mapping[str, Any], trained: Namespace, found: Columns) -> ForecastTask:
-    """All of the series of --data, or of the run's data, without test windows; of a file, and not of buckets.
+def whole_series(data: str | None, record: Mapping[str, Any], trained: Namespace, found: Columns) -> ForecastTask:
+    """All of the series of a file, or of the run's data, without test windows; of a file, and not of buckets.
 
     Args:
-        chosen: Options of the command.
+        data: A file; None for the data of the run.
         record: Of the run.
         trained: Options of its training.
         found: Columns of the data.
@@ -95,10 +96,10 @@ def whole_series(chosen: Namespace, record: Mapping[str, Any], trained: Namespac
         ValueError: If a series has no value, among others.
         FileNotFoundError: If there is no such file.
     """
-    if chosen.data is None and trained.dataset is not None:
+    if data is None and trained.dataset is not None:
         return task_of(trained, found=found)
     return read_task(
-        chosen.data or trained.data,
+        data or trained.data,
         record["split"]["freq"],
         record["split"]["prediction_length"],
         0,
@@ -109,7 +110,6 @@ def whole_series(chosen: Namespace, record: Mapping[str, Any], trained: Namespac
 
 def task_beyond(
     data: str | None,
-    chosen: Namespace,
     trained: Namespace,
     record: Mapping[str, Any],
     length: int,
@@ -119,7 +119,6 @@ def task_beyond(
 
     Args:
         data: A file; None for the data of the run.
-        chosen: Options of the command.
         trained: Options of the training.
         record: Of the run.
         length: Steps of a forecast.

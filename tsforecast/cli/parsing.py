@@ -1,6 +1,5 @@
 """Command lines: how options are written, what is wrong with them, and what the user has typed to start a command."""
 
-import math
 import re
 import sys
 from argparse import ArgumentParser as PlainParser
@@ -11,7 +10,6 @@ from typing import Any, NewType
 from jsonargparse import (
     ActionConfigFile,  # pyright: ignore[reportPrivateImportUsage]
     ArgumentParser,
-    Namespace,
     get_loader,
     set_loader,
 )
@@ -39,50 +37,11 @@ _TYPES = {
     "dict": "a JSON object such as '{\"name\": 1}'",
 }
 
-# Least value of an option, and the largest where there is one.
-_RANGES: dict[str, tuple[float, float]] = {
-    "threads": (1, math.inf),
-    "devices": (1, math.inf),
-    "seed": (0, 2**32 - 1),
-    "num_samples": (1, math.inf),
-    "windows": (0, math.inf),
-    "prediction_length": (1, math.inf),
-    "max_epochs": (1, math.inf),
-    "plateau": (0, math.inf),
-    "time_budget": (0, math.inf),
-    "gradient_clip_val": (0, math.inf),
-    "workers": (1, math.inf),
-    "plot_series": (0, math.inf),
-    "trials": (1, math.inf),
-    "validation_windows": (1, math.inf),
-    "save_every": (1, math.inf),
-    "expected_classes": (1, math.inf),
-    "expected_features": (0, math.inf),
-    "limit": (1, math.inf),
-    "evaluations": (1, math.inf),
-    "points": (1, math.inf),
-    "initial": (2, math.inf),
-    "patience": (1, math.inf),
-    "neighbours": (2, math.inf),
-    "steps": (1, math.inf),
-    "runs": (1, math.inf),
-    "warm_up": (1, math.inf),
-    "iterations": (1, math.inf),
-    "buckets": (1, math.inf),
-    "port": (0, 65_535),
-    "max_items": (1, math.inf),
-    "max_gap": (0, math.inf),
-    "max_batch": (1, math.inf),
-    "max_body": (1, math.inf),
-    "max_connections": (1, math.inf),
-    "max_rate": (0, math.inf),
-    "burst": (1, math.inf),
-    "snapshot_every": (1, math.inf),
-}
-
 
 def typed(command: str) -> str:
     """What this user types for a command: `python train.py` if he began so, else `tsforecast train`."""
+    if command.startswith("python "):  # of an experiment
+        return command
     script = Path(sys.argv[0])
     if script.name not in ("train.py", "evaluate.py"):
         return f"tsforecast {command}"
@@ -137,22 +96,17 @@ def underscored(arguments: Iterable[str]) -> list[str]:
     ]
 
 
-def check_ranges(options: Mapping[str, Any] | Namespace) -> None:
-    """Refuses numbers that no model could do anything with.
+def refuse_renamed(command: str, arguments: Iterable[str]) -> None:
+    """Refuse the spelling of an option that has another name now.
 
     Raises:
-        ValueError: At the first one; the message names the option.
+        ValueError: With the name that it has.
     """
-    for name, value in dict(options.items()).items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        least, most = _RANGES.get(name, (-math.inf, math.inf))
-        if value != value:  # of a whole number of any size
-            raise ValueError(f"--{name}: expected a number, got {value}")
-        if value < least:
-            raise ValueError(f"--{name}: expected at least {least}, got {value}")
-        if value > most:
-            raise ValueError(f"--{name}: expected at most {most}, got {value}")
+    given = {word.split("=")[0] for word in arguments}
+    if "--out" in given:
+        raise ValueError("--out is called --output now")
+    if command == "news" and "--after" in given:
+        raise ValueError("--after of `tsforecast news` is called --data now, as in other commands; impact has dates")
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
@@ -217,16 +171,13 @@ def _label(parser: PlainParser, name: str) -> str:
     return name
 
 
-def refuse_beside_resume(argv: Sequence[str], given: str | None) -> None:
-    """Refuse options beside --resume: a run goes on as it began.
-
-    Args:
-        argv: Arguments of the command.
-        given: What stands without an option, such as the name of a learner; None for nothing.
+def refuse_beside_resume(argv: Sequence[str]) -> None:
+    """Refuse all else beside --resume: a run goes on as it began.
 
     Raises:
-        ValueError: If there is another option.
+        ValueError: If there is something else.
     """
-    changed = [word for word in argv if word.startswith("--") and word.split("=")[0] != "--resume"]
-    if given or changed:
-        raise ValueError(f"--resume goes with no other option, got {' '.join([given or '', *changed])}")
+    place = next(k for k, word in enumerate(argv) if word.split("=")[0] == "--resume")
+    others = [*argv[:place], *argv[place + 2 - ("=" in argv[place]) :]]
+    if others:
+        raise ValueError(f"--resume goes with no other option, got {' '.join(others)}")

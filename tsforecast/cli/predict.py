@@ -1,7 +1,7 @@
 """`tsforecast predict RUN`: forecasts beyond the end of the data, into a file."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +9,10 @@ import torch
 from gluonts.model import Forecast
 from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, irregular, parsers, runs
+from tsforecast.cli import bulk_options, irregular, runs
+from tsforecast.cli.commands import Predict
 from tsforecast.cli.memory import check_forecast_memory
-from tsforecast.cli.opened import Opened, parsed
+from tsforecast.cli.opened import Opened
 from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets.survey import read_survey
 from tsforecast.forecasting.exact import ExactForecast
@@ -26,29 +27,24 @@ log = logging.getLogger(__name__)
 _NAMED = 10  # series that a warning names, at most
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Predict) -> int:
     """Writes forecasts.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsed(parsers.predict(), argv)
-    out = Path(chosen.out)
+    out = Path(chosen.output)
     levels = bulk_options.levels(chosen.quantiles)
-    opened = Opened.of(chosen)
+    opened = Opened.of(chosen, chosen.run)
     if opened.is_irregular:
-        return irregular.answer("predict", chosen, opened.folder, opened.trained)
-    irregular.refuse_times(chosen)
+        return irregular.answer("predict", bulk_options.as_file(chosen), opened.folder, opened.trained)
+    irregular.refuse_times(Namespace(**vars(chosen)))
     length, columns = opened.length, opened.columns
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:
-            raise ValueError("--known goes with a file as --out")
-        data, common = bulk_options.buckets_of(chosen, opened.record, opened.trained)
+            raise ValueError("--known goes with a file as --output")
+        data, common = bulk_options.buckets_of(chosen, None, opened.record, opened.trained)
         predictor = load_predictor(opened.folder / runs.PREDICTOR, chosen.device)
         num_samples = _num_samples(chosen, predictor, length, predictor.batch_size)
         request = Forecasts(
@@ -80,7 +76,7 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _num_samples(chosen: Namespace, predictor: StateSpacePredictor, length: int, series: int) -> int:
+def _num_samples(chosen: Predict, predictor: StateSpacePredictor, length: int, series: int) -> int:
     """Sample paths of a forecast, once there is memory for them."""
     net = predictor.prediction_net
     assert isinstance(net, AbstractForecaster)

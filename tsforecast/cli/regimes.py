@@ -3,23 +3,23 @@
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jsonargparse import Namespace
 
 from tsforecast.analysis.regime_buckets import RegimeTables
 from tsforecast.analysis.regimes import RegimeReport, regime_report
 from tsforecast.analysis.timed_regimes import timed_regimes
-from tsforecast.cli import bulk_options, options, parsers, runs
-from tsforecast.cli.opened import Opened, parsed
+from tsforecast.cli import bulk_options, options, runs
+from tsforecast.cli.answers import write_tables
+from tsforecast.cli.commands import Regimes
+from tsforecast.cli.opened import Opened
 from tsforecast.data.calendar.frequency import expected_alias_warnings
-from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
-from tsforecast.io.files import make_folder, replace_file
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import measured, plot_regimes, save_figure
@@ -31,28 +31,23 @@ FOLDER = "regimes"  # in the folder of the run
 _SPANS = 30  # intervals of changes in a picture, at most: more of them hide the series
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Regimes) -> int:
     """Writes probabilities of regimes, their changes with intervals, probabilities ahead, and pictures.
 
     Of a folder of buckets it writes a table for each.
 
-    Args:
-        argv: Arguments of the command.
-
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If the run, the data or an option is not as expected, or the model has no regimes.
         FileNotFoundError: If a file or folder is missing.
     """
-    chosen = parsed(parsers.regimes(), argv)
-    opened = Opened.of(chosen)
+    opened = Opened.of(chosen, chosen.run)
     if opened.is_irregular:
         return _irregular(chosen, opened)
-    out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
+    out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
     if opened.buckets is not None:
-        chosen.out = str(out)
-        data, common = bulk_options.buckets_of(chosen, opened.record, opened.trained)
-        drawn = {"num_samples": chosen.num_samples, "seed": chosen.seed}
+        chosen = replace(chosen, output=str(out))
+        data, common = bulk_options.buckets_of(chosen, None, opened.record, opened.trained)
+        drawn: dict[str, Any] = {"num_samples": chosen.num_samples, "seed": chosen.seed}
         request = RegimeTables(**common, **drawn, level=chosen.level, last=chosen.last)
         bulk_options.process(chosen, opened.folder, data, request)
         return 0
@@ -66,11 +61,7 @@ def run(argv: Sequence[str]) -> int:
         num_samples=chosen.num_samples,
         seed=chosen.seed,
     )
-    cells = cells_of(task.entries)
-    make_folder(out)
-    for name in ("regimes", "changes", "ahead"):
-        with replace_file(out / f"{name}.csv") as temporary:
-            as_read(getattr(report, name), task.columns, cells).to_csv(temporary, index=False)
+    write_tables(out, task.columns, task.entries, regimes=report.regimes, changes=report.changes, ahead=report.ahead)
     for number, entry in enumerate(task.entries[: chosen.plot_series], 1):
         label = measured(next(iter(task.targets), ""), task.unit)
         save_figure(_figure(predictor.prediction_net, report, entry, label), out / f"regimes-{number}.png")
@@ -78,19 +69,16 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _irregular(chosen: Namespace, opened: Opened) -> int:
+def _irregular(chosen: Regimes, opened: Opened) -> int:
     """Writes the tables and pictures of series with clocks of their own."""
     if chosen.last is not None:
         raise ValueError("--last does not go with a run of `train --irregular`")
     predictor = IrregularPredictor.load(opened.folder / runs.PREDICTOR)
-    roles = options.columns(chosen, predictor.roles)
+    roles = options.columns(vars(chosen), predictor.roles)
     entries, read = predictor.read_named(chosen.data or opened.trained.data, roles)
     regimes, changes = timed_regimes(predictor, entries, level=chosen.level, num_samples=chosen.num_samples)
-    out = Path(chosen.out) if chosen.out else opened.folder / FOLDER
-    make_folder(out)
-    for name, table in (("regimes", regimes), ("changes", changes)):
-        with replace_file(out / f"{name}.csv") as temporary:
-            as_read(table, read, cells_of(entries)).to_csv(temporary, index=False)
+    out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
+    write_tables(out, read, entries, regimes=regimes, changes=changes)
     report = RegimeReport(regimes, changes, regimes.iloc[:0])
     for number, entry in enumerate(entries[: chosen.plot_series], 1):
         save_figure(

@@ -21,13 +21,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from tsforecast.cli import parsing
+from tsforecast.cli.answers import write_json, write_table
 from tsforecast.cli.provenance import commit
+from tsforecast.cli.records import Command
 from tsforecast.data import Columns, ForecastTask
 from tsforecast.data.buckets.streamed import StreamedEntries
 from tsforecast.data.tables.dataframes import columns_of
@@ -53,6 +55,8 @@ EPOCHS = "epochs"  # where Lightning's logger writes: it wants a folder of its o
 _HELPED = "TSFORECAST_RUN"  # variable of the environment: the run that processes of other devices help with
 
 _PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
+
+_Options = TypeVar("_Options", bound=Command)
 
 log = logging.getLogger(__name__)
 
@@ -162,8 +166,33 @@ def create(folder: Path, config: str, record: dict[str, Any]) -> None:
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
     """Writes run.json, whole or not at all."""
-    with replace_file(folder / RECORD) as temporary:
-        temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / RECORD, record)
+
+
+@contextmanager
+def begun(folder: Path, kind: str, chosen: Command, contents: dict[str, Any]) -> Iterator[None]:
+    """Start a run folder of a command that has a record, and hold it.
+
+    Args:
+        folder: As of `create`.
+        kind: The command.
+        chosen: Its options, which config.yaml keeps.
+        contents: What run.json keeps under the name of the command.
+    """
+    with hold(folder):
+        create(folder, json.dumps(chosen.kept, indent=2) + "\n", new_record(kind, contents, chosen.argv))
+        yield
+
+
+def recorded(folder: Path, kind: str, options: type[_Options]) -> tuple[_Options, dict[str, Any]]:
+    """Return the options with which a run goes on, and all that its record has under the name of its command.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If the folder is no such run, or its record is damaged.
+    """
+    contents = read_record(folder, kind)[kind]
+    return options.recorded(kind, folder / RECORD, contents.get("options", contents)), contents
 
 
 # What a record says of each kind of run that a command reads.
@@ -175,6 +204,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     },
     "stream": {"stream": dict},
     "bandit": {"bandit": dict},
+    "optimise": {"optimise": dict},
 }  # fmt: skip
 _SPLIT = {"freq": str, "prediction_length": int, "windows": int}
 
@@ -335,7 +365,6 @@ def keep_metrics(folder: Path) -> pd.DataFrame:
     """Writes the losses of all attempts to metrics.csv, and gives them; Lightning's logger finds an empty folder."""
     metrics = read_metrics(folder)
     if not metrics.empty:
-        with replace_file(folder / METRICS) as temporary:
-            metrics.to_csv(temporary, index=False)
+        write_table(metrics, folder / METRICS)
     shutil.rmtree(folder / EPOCHS, ignore_errors=True)
     return metrics

@@ -2,22 +2,21 @@
 
 import csv
 import itertools
-import json
 import logging
 import signal
 import sys
-from argparse import ArgumentError
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jsonargparse import ArgumentParser, Namespace
 from tqdm import tqdm
 
-from tsforecast.cli import parsers, parsing, runs
+from tsforecast.cli import runs
+from tsforecast.cli.answers import write_json
+from tsforecast.cli.commands import Stream
 from tsforecast.cli.memory import check_learner_memory, refused_memory
 from tsforecast.cli.stream_source import are_classes, duration, observations, until_a_target
 from tsforecast.io.files import append_file, replace_file
@@ -37,34 +36,28 @@ _COLUMNS: tuple[str, ...] = (
     "item", "time", "id", "target", "prediction", "probability", "sd", "log_loss", "error", "milliseconds",
     "weights_moved", "weights_sd",
 )  # fmt: skip
-_OWN = ("output", "resume")  # options that are not of the stream
 
 
-def run(argv: Sequence[str]) -> int:
+def run(chosen: Stream) -> int:
     """Streams, or goes on.
-
-    Args:
-        argv: Arguments of the command.
 
     Returns:
         0, or 130 after Ctrl-C.
 
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If data, options or the folder are not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    command = parsers.stream()
-    chosen = command.parse_args(list(argv))
-    parsing.check_ranges(chosen)
     if chosen.resume:
-        parsing.refuse_beside_resume(argv, chosen.learner)
         folder = Path(chosen.resume)
-        record = runs.read_record(folder, "stream")
+        chosen, stream = runs.recorded(folder, "stream", Stream)
+        if stream["classes"] not in (0, chosen.expected_classes):
+            raise ValueError(
+                f"{folder / runs.RECORD} is damaged: expected classes to be 0 or {chosen.expected_classes}, got "
+                f"{stream['classes']}; begin anew"
+            )
         with runs.hold(folder):
-            return _resume(folder, _recorded(command, folder, record["stream"]), record["stream"]["classes"])
-    chosen.learner = chosen.learner or parsers.DEFAULT_LEARNER
-    _check(chosen)
+            return _resume(folder, chosen, stream["classes"])
     items = iter(observations(chosen))
     ahead: list[Observation] = []
     if chosen.task == "auto":
@@ -74,71 +67,12 @@ def run(argv: Sequence[str]) -> int:
     begun = _begun(chosen, setup)
     name = "stdin" if chosen.data == "-" else Path(chosen.data).stem
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, name)
-    options = {key: value for key, value in chosen.as_dict().items() if key not in _OWN}
-    record = runs.new_record("stream", {"options": options, "classes": setup.classes}, argv)
-    with runs.hold(folder):
-        runs.create(folder, json.dumps(options, indent=2) + "\n", record)
+    with runs.begun(folder, "stream", chosen, {"options": chosen.kept, "classes": setup.classes}):
         _begin(folder, begun)
         return _stream(folder, chosen, setup, begun, itertools.chain(ahead, items))
 
 
-def _check(chosen: Namespace) -> None:
-    """Refuses what no stream can have.
-
-    Raises:
-        ValueError: Naming the option.
-    """
-    if chosen.rank < 0:
-        raise ValueError(f"expected --rank of at least 0, got {chosen.rank}")
-    if chosen.block < 1:
-        raise ValueError(f"expected --block of at least 1 observation, got {chosen.block}")
-    if chosen.memory is not None and chosen.learner != "vb":
-        raise ValueError(f"expected --memory beside the learner 'vb', got learner {chosen.learner!r}")
-    if chosen.memory_size < 1:
-        raise ValueError(f"expected --memory_size of at least 1, got {chosen.memory_size}")
-    if chosen.task not in ("classes", "numbers", "auto"):
-        raise ValueError(f"expected --task to be classes, numbers or auto, got {chosen.task!r}")
-    if chosen.unit is not None and duration(chosen.unit, "--unit as a time") <= pd.Timedelta(0):
-        raise ValueError(f"expected --unit to be longer than no time, got {chosen.unit!r}")
-
-
-def _recorded(command: ArgumentParser, folder: Path, stream: dict[str, Any]) -> Namespace:
-    """The options that a record says the stream began with, each checked as on the command line.
-
-    Args:
-        command: The parser.
-        folder: Of the run.
-        stream: What its record says of the stream.
-
-    Raises:
-        ValueError: If one is missing, unknown, of another type or out of its range.
-    """
-    # Runs from before targets could come later, or blocks and memories were there, lack these.
-    later = {"id": None, "delay": None, "block": 1, "memory": None, "memory_size": 25}
-    given = {**later, **stream["options"]}
-    try:
-        defaults = {name: default for name, default in vars(command.get_defaults()).items() if name not in _OWN}
-        if wrong := sorted(given.keys() ^ defaults.keys()):
-            raise ValueError(f"options that are missing or unknown: {', '.join(wrong)}")
-        for name, value in given.items():
-            if value is None and (defaults[name] is not None or name in ("learner", "data")):
-                raise ValueError(f"--{name}: expected a value, got null")
-            if isinstance(value, int) and abs(value) >= 2**63:
-                raise ValueError(f"--{name}: expected a number of less than 20 digits")
-        if not isinstance(given["hidden"], list):
-            raise ValueError(f"--hidden: expected a list, got {given['hidden']!r}")
-        chosen = command.parse_object(given)
-        parsing.check_ranges(chosen)
-        _check(chosen)
-        if stream["classes"] not in (0, chosen.expected_classes):
-            raise ValueError(f"expected classes to be 0 or {chosen.expected_classes}, got {stream['classes']}")
-    except (ArgumentError, ValueError) as error:
-        fault = parsing.explained(str(error), command, ())
-        raise ValueError(f"{folder / runs.RECORD} is damaged: {fault:.300}; start the stream anew") from error
-    return chosen
-
-
-def _begun(chosen: Namespace, setup: Setup) -> Progress:
+def _begun(chosen: Stream, setup: Setup) -> Progress:
     """Progress before the first observation, if the memory is enough for the learner.
 
     Raises:
@@ -160,7 +94,7 @@ def _begin(folder: Path, begun: Progress) -> None:
     save(folder / STATE, begun, {"bytes": (folder / ITEMS).stat().st_size})
 
 
-def _resume(folder: Path, chosen: Namespace, classes: int) -> int:
+def _resume(folder: Path, chosen: Stream, classes: int) -> int:
     """Goes on from the last saved state; from the beginning if the stream was killed before it saved one.
 
     Args:
@@ -182,8 +116,10 @@ def _resume(folder: Path, chosen: Namespace, classes: int) -> int:
     return _stream(folder, chosen, setup, progress, items)
 
 
-def _setup(chosen: Namespace, classes: int) -> Setup:
+def _setup(chosen: Stream, classes: int) -> Setup:
     unit = 0.0 if chosen.unit is None else duration(chosen.unit, "--unit as a time").total_seconds()
+    if unit < 0 or (chosen.unit is not None and unit == 0):
+        raise ValueError(f"expected --unit to be longer than no time, got {chosen.unit!r}")
     config = OnlineConfig.of(chosen)
     if chosen.memory is not None:
         settings = {"memory": chosen.memory, "memory_size": chosen.memory_size, **(chosen.settings or {})}
@@ -212,7 +148,7 @@ def _no_interrupt() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _stream(folder: Path, chosen: Namespace, setup: Setup, progress: Progress, items: Iterator[Observation]) -> int:
+def _stream(folder: Path, chosen: Stream, setup: Setup, progress: Progress, items: Iterator[Observation]) -> int:
     """The loop, with a state and rows that always fit each other."""
     rest = None if chosen.limit is None else chosen.limit - progress.items
     waiting: list[dict[str, Any]] = []
@@ -259,8 +195,7 @@ def _stream(folder: Path, chosen: Namespace, setup: Setup, progress: Progress, i
             f"--rank; where there is more memory, `tsforecast stream --resume {folder}` goes on"
         ) from error
     found = scores(setup, progress)
-    with replace_file(folder / "scores.json") as temporary:
-        temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "scores.json", found)
     pictured = found["log_loss"] is not None  # not of a number that never varied
     if pictured:
         table = pd.read_csv(folder / ITEMS)

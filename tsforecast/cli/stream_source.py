@@ -5,14 +5,14 @@ import sys
 from collections.abc import Iterator
 
 import pandas as pd
-from jsonargparse import Namespace
 
+from tsforecast.cli.commands import Stream
 from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
 
 log = logging.getLogger(__name__)
 
 
-def observations(chosen: Namespace) -> Iterator[Observation]:
+def observations(chosen: Stream) -> Iterator[Observation]:
     """The observations that the options name."""
     if chosen.id and chosen.delay:
         raise ValueError("expected --id, for targets that come later, or --delay, which makes them late, not both")
@@ -58,7 +58,7 @@ def until_a_target(items: Iterator[Observation]) -> list[Observation]:
     return ahead
 
 
-def are_classes(chosen: Namespace, ahead: list[Observation]) -> bool:
+def are_classes(chosen: Stream, ahead: list[Observation]) -> bool:
     """Whether targets are classes: as `--task` says, or as the first target looks.
 
     Args:

@@ -22,7 +22,7 @@ from tsforecast.cli.chosen import DATA, RUN, as_record, settled
 from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
-from tsforecast.cli.train_parser import named, parser
+from tsforecast.cli.train_parser import check_ranges, named, parser
 from tsforecast.data import ForecastTask
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.tables.dataframes import as_lists
@@ -84,7 +84,7 @@ def run(argv: Sequence[str]) -> int:
     printed = len(words) < len(argv)
     if printed and not (chosen.get("data") or chosen.get("dataset")):
         command.parse_args(argv)  # prints the defaults, and ends
-    parsing.check_ranges(chosen)
+    check_ranges(chosen)
     resume = parsed.resume or chosen.get("resume")
     if resume:
         folder = Path(resume)
@@ -108,7 +108,7 @@ def run(argv: Sequence[str]) -> int:
             runs.refuse_used(folder)
         if isinstance(task, ForecastTask):
             model, chosen, selection = settled(parser, model, given, chosen, task)
-            parsing.check_ranges(chosen)
+            check_ranges(chosen)
     if printed:
         sys.stdout.write(config(model, chosen))
         return 0

@@ -5,14 +5,30 @@ import inspect
 from collections.abc import Collection
 from typing import Any
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
-from tsforecast.cli import names, parsing
-from tsforecast.cli.data_options import add_data, add_threads
+from tsforecast.cli import names, parsing, records
 from tsforecast.cli.declared import declared
 from tsforecast.cli.names import AUTO
+from tsforecast.cli.option_groups import DataOptions, TrainingOptions
+from tsforecast.cli.records import Command, option
 
 _ESTIMATOR = "tsforecast.forecasting.estimator"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AutoOptions(Command):
+    """What `train auto` compares."""
+
+    time_budget: float | None = option(None, "seconds for choosing (half of them) and training", least=0)
+    models: str | None = option(None, "models to compare with all their variants, such as issm,gls")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Estimator(Command):
+    """Ranges of what the estimator declares."""
+
+    plateau: float = option(0.0, least=0)
 
 
 def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:
@@ -26,10 +42,8 @@ def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:
     commands = train.add_subcommands(required=False, dest="model", metavar="MODEL")
     command = parsing.command_parser(f"train {AUTO}", "A model and options that the data choose.")
     if AUTO in models:
-        add_data(command)
-        _add_run(command)
-        command.add_argument("--time_budget", type=float, help="seconds for choosing (half of them) and training")
-        command.add_argument("--models", type=str, help="models to compare with all their variants, such as issm,gls")
+        _add_data_and_run(command)
+        records.add_options(command, AutoOptions)
     commands.add_subcommand(AUTO, command)
     for name, model in declared("tsforecast.models", "MODELS").items():
         summary = (model.__doc__ or "").strip().split("\n")[0]
@@ -60,8 +74,7 @@ def _add_model(command: ArgumentParser, name: str, model: type[Any]) -> None:
             default=presets[0],
             help="settings by frequency: best, fast, those of the papers, or none; all other options win",
         )
-    add_data(command)
-    _add_run(command)
+    _add_data_and_run(command)
     skip: set[str | int] = {
         "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models", "preset",
     }  # fmt: skip
@@ -87,19 +100,12 @@ def add_options(parser: ArgumentParser, model: type[Any], skip: Collection[str] 
     parser.add_class_arguments(model, skip=(left_out | {"data", *records}) & {*own})
 
 
-def _add_run(command: ArgumentParser) -> None:
-    group = command.add_argument_group("run")
-    group.add_argument("--output", metavar="RUN", type=str, help="run folder; default: outputs/MODEL-DATA-TIME")
-    group.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
-    group.add_argument("--seed", type=int, default=0, help="of the initial weights and the order of the data")
-    epochs = declared(_ESTIMATOR, "DEFAULT_EPOCHS")
-    group.add_argument("--max_epochs", type=int, default=epochs, help="length of the training")
-    group.add_argument("--gradient_clip_val", type=float, default=10.0, help="largest norm of the gradient; 0: any")
-    group.add_argument("--accelerator", type=str, default="auto", help="auto, cpu, gpu or another name of Lightning's")
-    group.add_argument("--devices", type=int, default=1, help="of the accelerator, a process each: GPUs, or CPUs")
-    add_threads(group)
-    group.add_argument(
-        "--validation",
-        action="store_true",
-        help="hold out the last window before the test part and keep the best epoch",
-    )
+def _add_data_and_run(command: ArgumentParser) -> None:
+    records.add_options(command, DataOptions, grouped=True)
+    records.add_options(command, TrainingOptions, grouped=True)
+    command.set_defaults({"max_epochs": declared(_ESTIMATOR, "DEFAULT_EPOCHS")})
+
+
+def check_ranges(options: Namespace) -> None:
+    """Refuse numbers with which no model could be trained, as `records.check_ranges` does."""
+    records.check_ranges(vars(options), DataOptions, TrainingOptions, AutoOptions, _Estimator)

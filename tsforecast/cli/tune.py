@@ -18,7 +18,7 @@ from jsonargparse import Namespace
 from lightning.pytorch import seed_everything
 from tqdm import tqdm
 
-from tsforecast.cli import options, parsers, parsing, runs, train
+from tsforecast.cli import commands, options, parsing, runs, train, train_parser
 from tsforecast.cli.chosen import settled
 from tsforecast.cli.run_log import log_file
 from tsforecast.data import ForecastTask
@@ -59,13 +59,12 @@ def run(argv: Sequence[str]) -> int:
         FileNotFoundError: If a file is missing.
         ImportError: If Optuna is not installed.
     """
-    own, rest = parsers.tune().parse_known_args(list(argv))
+    own, rest = commands.tune().parse_known_args(list(argv))
     parsed, given = train.parse(train.parser([own.model]), [own.model, *rest])
     chosen = parsed[own.model]
     if chosen.resume or chosen.output:
         raise ValueError("expected neither --resume nor --output: a study has a folder of its own, see --study")
-    parsing.check_ranges(vars(own))
-    parsing.check_ranges(chosen)
+    train_parser.check_ranges(chosen)
     if importlib.util.find_spec("optuna") is None:
         raise ValueError("tune needs Optuna: `pip install tsforecast[tune]`")
     task = validation_task(options.task_of(chosen), own.validation_windows)

@@ -27,7 +27,6 @@ from tsforecast.io.files import checksum, folder_checksum, remove_leftovers, rep
 from tsforecast.io.locks import LOCK, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, quiet
-from tsforecast.wording import option
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +183,7 @@ def _refuse_other_contents(out: Path) -> None:
     """Raises a ValueError if a folder holds anything but results of buckets."""
     names = {path.name for path in out.iterdir()} - {LOCK} if out.is_dir() else set()
     if SURVEY in names or (names and not names & {MANIFEST, WORK}):
-        raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder as {option('out')}")
+        raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder")
 
 
 def _refuse_other_plan(out: Path, before: Any, now: dict[str, Any]) -> None:
@@ -193,10 +192,10 @@ def _refuse_other_plan(out: Path, before: Any, now: dict[str, Any]) -> None:
     names = {"predictor": "another model", "survey": "other data", "format": "another version"}
     for name, what in names.items():
         if before.get(name) != now[name]:
-            raise ValueError(f"{out} has results of {what}; give a new folder as {option('out')}")
+            raise ValueError(f"{out} has results of {what}; give a new folder")
     given = before.get("request") if isinstance(before.get("request"), dict) else {}
     if other := [name for name, value in now["request"].items() if given.get(name) != value]:
-        raise ValueError(f"{out} has results with other {', '.join(other)}; give a new folder as {option('out')}")
+        raise ValueError(f"{out} has results with other {', '.join(other)}; give a new folder")
 
 
 def _note(out: Path, file: str) -> Path:

@@ -1,0 +1,42 @@
+"""How commands write what they found: tables in the words of the data, and records."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.data.tables.roles import Columns
+from tsforecast.io.files import make_folder, replace_file
+
+
+def write_table(table: pd.DataFrame, path: Path, index: bool = False) -> Path:
+    """Write a CSV file, whole or not at all, and return its path."""
+    with replace_file(path) as temporary:
+        table.to_csv(temporary, index=index)
+    return path
+
+
+def write_tables(
+    folder: Path, columns: Columns | None, entries: Sequence[Mapping[str, Any]], **tables: pd.DataFrame
+) -> None:
+    """Write tables into a folder.
+
+    Args:
+        folder: Made where there is none.
+        columns: Of the data, whose names and dates the tables take.
+        entries: The series.
+        tables: By the names of their files.
+    """
+    make_folder(folder)
+    cells = cells_of(entries)
+    for name, table in tables.items():
+        write_table(as_read(table, columns, cells), folder / f"{name}.csv")
+
+
+def write_json(path: Path, contents: Any) -> None:
+    """Write a file of JSON, whole or not at all."""
+    with replace_file(path) as temporary:
+        temporary.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
