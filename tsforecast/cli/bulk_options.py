@@ -56,14 +56,14 @@ def is_table(chosen: AnswerOptions | Namespace) -> bool:
 
 
 def as_file(chosen: AnswerOptions) -> Namespace:
-    """Return options whose answer is a file, which `out` names.
+    """Return options whose answer is a file.
 
     Raises:
         ValueError: If --output is a folder.
     """
     if not is_table(chosen):
         raise ValueError("a run of `train --irregular` answers into a file: expected --output FILE.csv or FILE.parquet")
-    return Namespace(**vars(chosen), out=chosen.output)
+    return Namespace(**vars(chosen))
 
 
 def write(

@@ -65,10 +65,8 @@ def run(chosen: Evaluate) -> int:
     folder = Path(chosen.run)
     record = options.trained_run(folder)
     if irregular.is_irregular(record):
-        if chosen.output:
-            raise ValueError("--output does not go with a run of `train --irregular`")
         with runs.hold(folder):
-            return irregular.evaluate(Namespace(**vars(chosen), out=None), folder, record, settings(folder, record))
+            return irregular.evaluate(Namespace(**vars(chosen)), folder, record, settings(folder, record))
     if chosen.output:
         return _score_buckets(chosen, folder, record)
     for name in ("engine", "address"):

@@ -175,7 +175,7 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
     columns = options.columns(chosen, predictor.roles)
     entries, read = predictor.read_named(chosen.data or trained.data, columns)
     times, covariates = predictor.asked_of(entries, chosen.at, chosen.every, inside=command == "impute")
-    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.out)
+    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
     if command == "impute":
         if chosen.paths:
             raise ValueError("--paths goes with predict: interpolation of a run of `train --irregular` has quantiles")
@@ -197,7 +197,7 @@ def evaluate(chosen: Namespace, folder: Path, record: Mapping[str, Any], trained
     Raises:
         ValueError: If there are no test windows, or an option does not go with such a run.
     """
-    for name in ("adapt", "inspect", "marks", "out"):
+    for name in ("adapt", "inspect", "marks", "output"):
         if chosen[name] is not None:
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
     if record["irregular"]["windows"] == 0:
