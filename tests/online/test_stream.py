@@ -6,6 +6,7 @@ import json
 import math
 import resource
 import signal
+import sys
 import time
 
 import numpy as np

@@ -198,7 +198,7 @@ def evaluate(chosen: Namespace, folder: Path, record: Mapping[str, Any], trained
         ValueError: If there are no test windows, or an option does not go with such a run.
     """
     for name in ("adapt", "inspect", "marks", "output"):
-        if chosen[name] is not None:
+        if chosen[name]:
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
     if record["irregular"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
