@@ -38,5 +38,5 @@ def test_a_gradient_step_is_that_of_the_mean_of_squares():
     weights = torch.randn(3, generator=numbers(1), dtype=torch.float64)
     gradient = 2 * seen.contexts.T @ (seen.contexts @ weights - seen.rewards) / 12
     for longest, factor in ((100.0, 1.0), (0.5, 0.5 / float(gradient.norm()))):
-        found = gradient_step(linear_network((3, 1)), weights, seen.contexts, seen.rewards, 0.1, longest)
+        found = gradient_step(Fit(linear_network((3, 1)), seen.contexts, seen.rewards), weights, 0.1, longest)
         torch.testing.assert_close(found, weights - 0.1 * factor * gradient, rtol=0, atol=1e-10)

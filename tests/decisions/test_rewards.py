@@ -14,6 +14,7 @@ from tsforecast.decisions import (
     Concatenated,
     Descent,
     Greedy,
+    History,
     Interactions,
     LearntRewards,
     LinearRewards,
@@ -25,7 +26,7 @@ from tsforecast.decisions import (
 )
 from tsforecast.decisions.linear import fit_heads, regression, with_one
 from tsforecast.decisions.matching import match
-from tsforecast.decisions.neural_linear import NeuralLinearRewards, fading
+from tsforecast.decisions.neural_linear import NeuralLinearRewards
 from tsforecast.learners import (
     ADF,
     EP,
@@ -267,6 +268,6 @@ def test_a_limited_memory_forgets_and_age_fades():
     for k in range(5):
         state = limited.learn(state, seen.contexts[k], 0, seen.rewards[k], numbers())
     assert torch.equal(state.history.seen.rewards, torch.cat([seen.rewards[-3:], seen.rewards[:5]]))
-    ages = torch.tensor([4, 1, 0])
-    torch.testing.assert_close(fading(ages, 0.5), torch.tensor([0.0625, 0.5, 1.0]))
-    assert fading(ages, 0.0) is None
+    history = History(seen, torch.tensor([4, 1, 0]), state.history.recent)
+    torch.testing.assert_close(history.fading(0.5), torch.tensor([0.0625, 0.5, 1.0]))
+    assert history.fading(0.0) is None

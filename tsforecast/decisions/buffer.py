@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.decisions.rewards import Interactions
+from tsforecast.decisions.rewards import Context, Interactions
 
 
 @register_record
@@ -48,7 +48,7 @@ class Buffer:
     def __len__(self) -> int:
         return min(int(self.count), self.capacity)
 
-    def add(self, context: Float[Tensor, " feature"], arm: int, reward: Float[Tensor, ""]) -> "Buffer":
+    def add(self, context: Context, arm: int, reward: Float[Tensor, ""]) -> "Buffer":
         """Return the buffer with one more round, in place of the oldest where it is full."""
         place = int(self.count) % self.capacity
         contexts, arms, rewards = self.contexts.clone(), self.arms.clone(), self.rewards.clone()
@@ -96,7 +96,7 @@ class History:
         """Return whether it is time for a training."""
         return int(self.recent.count) == self.recent.capacity
 
-    def add(self, context: Float[Tensor, " feature"], arm: int, reward: Float[Tensor, ""]) -> "History":
+    def add(self, context: Context, arm: int, reward: Float[Tensor, ""]) -> "History":
         """Return the history with one more round."""
         return dataclasses.replace(self, recent=self.recent.add(context, arm, reward))
 
@@ -104,6 +104,10 @@ class History:
         """Return the history with rewards in other units: y becomes (y - shift) / scale."""
         seen = dataclasses.replace(self.seen, rewards=(self.seen.rewards - shift) / scale)
         return History(seen, self.ages, self.recent.rescale(shift, scale))
+
+    def fading(self, forgetting: float) -> Float[Tensor, " step"] | None:
+        """Return (1 - forgetting)^age of each round at the last training; None where nothing is forgotten."""
+        return (1 - forgetting) ** self.ages.float() if forgetting else None
 
     def merged(self, memory: int = 0, each_arm: bool = False) -> "History":
         """Return the history with nothing recent.

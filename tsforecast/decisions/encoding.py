@@ -7,16 +7,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.decisions.rewards import Context
 from tsforecast.learners.networks.layer_chain import LayerChain
 from tsforecast.learners.networks.network import AbstractNetwork
 
 
 class AbstractEncoding(abc.ABC):
-    """Rows of inputs, one for each arm."""
+    """Rows of inputs, one for each arm.
 
-    @abc.abstractmethod
-    def each(self, context: Float[Tensor, " feature"]) -> Float[Tensor, "arm input"]:
+    Attributes:
+        arms: Number of arms.
+    """
+
+    arms: int
+
+    def each(self, context: Context) -> Float[Tensor, "arm input"]:
         """Return the inputs of all arms."""
+        return self.pulled(context.expand(self.arms, -1), torch.arange(self.arms))
 
     @abc.abstractmethod
     def pulled(self, contexts: Float[Tensor, "step feature"], arms: Tensor) -> Float[Tensor, "step input"]:
@@ -37,11 +44,6 @@ class OutputPerArm(AbstractEncoding):
 
     arms: int
 
-    def each(self, context: Float[Tensor, " feature"]) -> Float[Tensor, "arm input"]:
-        """Return the context for every arm."""
-        numbers = torch.arange(self.arms, dtype=context.dtype).unsqueeze(-1)
-        return torch.cat([context.expand(self.arms, -1), numbers], -1)
-
     def pulled(self, contexts: Float[Tensor, "step feature"], arms: Tensor) -> Float[Tensor, "step input"]:
         """Return contexts and arms side by side."""
         return torch.cat([contexts, arms.to(contexts.dtype).unsqueeze(-1)], -1)
@@ -52,8 +54,8 @@ class OutputPerArm(AbstractEncoding):
 
 
 @dataclasses.dataclass(frozen=True)
-class Concatenated(AbstractEncoding):
-    """The context, then features of the arm.
+class AbstractArmFeatures(AbstractEncoding):
+    """Inputs of which the arm is known by features of its own.
 
     Attributes:
         arm_features: Of each arm; the unit matrix tells arms apart and no more.
@@ -61,9 +63,14 @@ class Concatenated(AbstractEncoding):
 
     arm_features: Float[Tensor, "arm part"]
 
-    def each(self, context: Float[Tensor, " feature"]) -> Float[Tensor, "arm input"]:
-        """Return the context beside the features of every arm."""
-        return torch.cat([context.expand(len(self.arm_features), -1), self.arm_features.to(context.dtype)], -1)
+    @property
+    def arms(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Return the number of arms."""
+        return len(self.arm_features)
+
+
+class Concatenated(AbstractArmFeatures):
+    """The context, then features of the arm."""
 
     def pulled(self, contexts: Float[Tensor, "step feature"], arms: Tensor) -> Float[Tensor, "step input"]:
         """Return contexts beside the features of the arms."""
@@ -74,33 +81,20 @@ class Concatenated(AbstractEncoding):
         return features + self.arm_features.shape[-1]
 
 
-@dataclasses.dataclass(frozen=True)
-class BlockFeatures(AbstractEncoding):
+class BlockFeatures(AbstractArmFeatures):
     """Products of the features of an arm and those of the context: with the unit matrix a block for each arm.
 
     Arms with the same features share every update.
-
-    Attributes:
-        arm_features: Of each arm.
     """
-
-    arm_features: Float[Tensor, "arm part"]
-
-    def each(self, context: Float[Tensor, " feature"]) -> Float[Tensor, "arm input"]:
-        """Return all products for every arm."""
-        return _products(self.arm_features.to(context.dtype), context.expand(len(self.arm_features), -1))
 
     def pulled(self, contexts: Float[Tensor, "step feature"], arms: Tensor) -> Float[Tensor, "step input"]:
         """Return all products for the arms."""
-        return _products(self.arm_features.to(contexts.dtype)[arms], contexts)
+        features = self.arm_features.to(contexts.dtype)[arms]
+        return (features.unsqueeze(-1) * contexts.unsqueeze(-2)).flatten(-2)
 
     def width(self, features: int) -> int:
         """Return the number of products."""
         return features * self.arm_features.shape[-1]
-
-
-def _products(arms: Tensor, contexts: Tensor) -> Tensor:
-    return (arms.unsqueeze(-1) * contexts.unsqueeze(-2)).flatten(-2)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,16 +8,16 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
-from tsforecast.decisions.encoding import ArmOutput, OutputPerArm, rescale_outputs
-from tsforecast.decisions.fitting import Descent, Fit
-from tsforecast.decisions.neural_linear import fading
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.decisions.encoding import rescale_outputs
+from tsforecast.decisions.fitting import Descent
+from tsforecast.decisions.retrained import AbstractRetrainedRewards, AbstractTrained, fit_to
+from tsforecast.decisions.rewards import ArmRewards, Context
 from tsforecast.learners.networks.layer_chain import LayerChain
 
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class Ensemble:
+class Ensemble(AbstractTrained):
     """Networks, and all rounds.
 
     Attributes:
@@ -32,7 +32,7 @@ class Ensemble:
 
 
 @dataclasses.dataclass(frozen=True)
-class BootstrapRewards(AbstractRewards[Ensemble]):
+class BootstrapRewards(AbstractRetrainedRewards[Ensemble]):
     """Networks from different weights, each of which counts every round as often as a Poisson number of mean 1 says.
 
     That is the online bootstrap (Oza and Russell 2001). A draw is one of the networks; the spread is that between them.
@@ -70,45 +70,27 @@ class BootstrapRewards(AbstractRewards[Ensemble]):
         weights = self.mean + self.mean.abs().mean() * noise
         return Ensemble(weights, History.empty(self.every, self.features), weights.new_zeros(0, self.members))
 
-    def warm_up(self, state: Ensemble, seen: Interactions, generator: torch.Generator) -> Ensemble:
-        """Train on the rewards of the arms that were pulled."""
-        return self._trained(dataclasses.replace(state, history=state.history.of(seen)), generator)
-
-    def learn(
-        self,
-        state: Ensemble,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> Ensemble:
-        """Train when it is time."""
-        state = dataclasses.replace(state, history=state.history.add(context, arm, reward))
-        return self._trained(state, generator) if state.history.is_due else state
-
     def rescale(self, state: Ensemble, shift: float, scale: float) -> Ensemble:
         """Return networks and history in the new units."""
         weights = rescale_outputs(self.network, state.weights, shift, scale)
         return Ensemble(weights, state.history.rescale(shift, scale), state.counts)
 
-    def _trained(self, state: Ensemble, generator: torch.Generator) -> Ensemble:
+    def train(self, state: Ensemble, generator: torch.Generator) -> Ensemble:
+        """Draw how often new rounds count, and train all networks."""
         history = state.history.merged()
         seen = history.seen
-        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
         new = torch.poisson(torch.ones(len(seen) - len(state.counts), self.members), generator)
         counts = torch.cat([state.counts, new])
-        kept = fading(history.ages, self.forgetting)
-        fit = Fit(ArmOutput(self.network), inputs, seen.rewards, counts.T if kept is None else counts.T * kept)
+        kept = history.fading(self.forgetting)
+        fit = fit_to(self.network, seen, counts.T if kept is None else counts.T * kept)
         return Ensemble(self.descent.fit(fit, state.weights, generator), history, counts)
 
-    def expect(self, state: Ensemble, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: Ensemble, context: Context, spread: bool = True) -> ArmRewards:
         """Return mean and standard deviation over the networks."""
         outputs = torch.func.vmap(self.network, (0, None))(state.weights, context.unsqueeze(0))[:, 0]
         return ArmRewards(outputs.mean(0), outputs.std(0))
 
-    def draw(
-        self, state: Ensemble, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: Ensemble, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return the outputs of one of the networks."""
         member = int(torch.randint(self.members, (), generator=generator))
         return self.network(state.weights[member], context.unsqueeze(0))[0]
@@ -116,7 +98,7 @@ class BootstrapRewards(AbstractRewards[Ensemble]):
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class Dropped:
+class Dropped(AbstractTrained):
     """A network, and all rounds.
 
     Attributes:
@@ -129,7 +111,7 @@ class Dropped:
 
 
 @dataclasses.dataclass(frozen=True)
-class DropoutRewards(AbstractRewards[Dropped]):
+class DropoutRewards(AbstractRetrainedRewards[Dropped]):
     """A network with hidden units dropped at random, in training and in draws.
 
     Gal and Ghahramani (2016). All rows of a training step share what is dropped.
@@ -167,38 +149,16 @@ class DropoutRewards(AbstractRewards[Dropped]):
         """Return the initial network."""
         return Dropped(self.mean, History.empty(self.every, self.features))
 
-    def warm_up(self, state: Dropped, seen: Interactions, generator: torch.Generator) -> Dropped:
-        """Train on the rewards of the arms that were pulled."""
-        return self._trained(Dropped(state.weights, state.history.of(seen)), generator)
-
-    def learn(
-        self,
-        state: Dropped,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> Dropped:
-        """Train when it is time."""
-        state = Dropped(state.weights, state.history.add(context, arm, reward))
-        return self._trained(state, generator) if state.history.is_due else state
-
     def rescale(self, state: Dropped, shift: float, scale: float) -> Dropped:
         """Return network and history in the new units."""
         weights = rescale_outputs(self.network, state.weights, shift, scale)
         return Dropped(weights, state.history.rescale(shift, scale))
 
-    def _trained(self, state: Dropped, generator: torch.Generator) -> Dropped:
+    def train(self, state: Dropped, generator: torch.Generator) -> Dropped:
+        """Train with units dropped, others in each step."""
         history = state.history.merged()
-        seen = history.seen
-        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
-        fit = Fit(
-            ArmOutput(self.network),
-            inputs,
-            seen.rewards,
-            fading(history.ages, self.forgetting),
-            perturb=lambda theta: theta * self._mask(generator),
-        )
+        importance = history.fading(self.forgetting)
+        fit = fit_to(self.network, history.seen, importance, lambda theta: theta * self._mask(generator))
         return Dropped(self.descent.fit(fit, state.weights, generator), history)
 
     def _mask(self, generator: torch.Generator) -> Tensor:
@@ -212,18 +172,16 @@ class DropoutRewards(AbstractRewards[Dropped]):
             parts += [kept.repeat(fan_out), torch.ones(fan_out if bias else 0)]
         return torch.cat(parts)
 
-    def expect(self, state: Dropped, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: Dropped, context: Context, spread: bool = True) -> ArmRewards:
         """Return the outputs of the whole network, and the standard deviation of draws, always the same ones."""
         mean = self.network(state.weights, context.unsqueeze(0))[0]
         if not spread:
-            return ArmRewards(mean, torch.zeros_like(mean))
+            return ArmRewards.certain(mean)
         generator = torch.Generator().manual_seed(0)
         masks = torch.stack([self._mask(generator) for _ in range(self.draws)])
         outputs = torch.func.vmap(self.network, (0, None))(state.weights * masks, context.unsqueeze(0))[:, 0]
         return ArmRewards(mean, outputs.std(0))
 
-    def draw(
-        self, state: Dropped, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: Dropped, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return the outputs of a network with units dropped."""
         return self.network(state.weights * self._mask(generator), context.unsqueeze(0))[0]

@@ -155,12 +155,7 @@ def of_mushrooms(
 
 
 def linear(
-    steps: int,
-    generator: torch.Generator,
-    arms: int = 5,
-    features: int = 10,
-    noise: float = 0.1,
-    changes: bool = False,
+    steps: int, generator: torch.Generator, arms: int = 5, features: int = 10, noise: float = 0.1, changes: bool = False
 ) -> Environment:
     """Return Gaussian contexts and linear rewards with Gaussian weights of length one.
 

@@ -103,26 +103,19 @@ class Descent:
 
 
 def gradient_step(
-    network: AbstractNetwork,
-    weights: Float[Tensor, " weight"],
-    inputs: Float[Tensor, "row input"],
-    targets: Float[Tensor, " row"],
-    rate: float,
-    longest: float = 5.0,
+    fit: Fit, weights: Float[Tensor, " weight"], rate: float, longest: float = 5.0
 ) -> Float[Tensor, " weight"]:
     """Return the weights after one plain step down the mean of squared errors.
 
     Args:
-        network: With one output.
+        fit: A network with one output, and its data; all rows count once.
         weights: To begin with.
-        inputs: Of the network.
-        targets: Rewards.
         rate: Times the gradient is the step.
         longest: Gradient that counts at most.
     """
     theta = weights.detach().clone().requires_grad_()
     with torch.enable_grad():
-        loss = (network(theta, inputs)[:, 0] - targets).square().mean()
+        loss = (fit.network(theta, fit.inputs)[:, 0] - fit.targets).square().mean()
         (gradient,) = torch.autograd.grad(loss, theta)
     shorter = (longest / gradient.norm().clamp_min(longest)).clamp_max(1.0)
     return weights.detach() - rate * shorter * gradient

@@ -11,7 +11,7 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.core.torch_internals import normal
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward, learn_in_turn
 from tsforecast.learners.gaussian_learner import GaussianLearner
 from tsforecast.learners.memory.memory_learner import Remembered
 from tsforecast.learners.over_network import AbstractNetworkLearner
@@ -68,14 +68,7 @@ class LearntRewards(AbstractRewards[Centred]):
         origin = self.descent.fit(fit, state.origin, generator)
         return learn_in_turn(self, Centred(origin, around(self.learner, origin).init()), seen, generator)
 
-    def learn(
-        self,
-        state: Centred,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> Centred:
+    def learn(self, state: Centred, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Centred:
         """Drift and update of the learner."""
         where = state.origin.device
         inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm])).to(where)
@@ -96,13 +89,11 @@ class LearntRewards(AbstractRewards[Centred]):
             return Centred(moved(state.origin), Remembered(gaussian, fitted, memory))
         return Centred(moved(state.origin), dataclasses.replace(belief, mean=moved(belief.mean)))
 
-    def expect(self, state: Centred, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: Centred, context: Context, spread: bool = True) -> ArmRewards:
         """Return the outputs, and their standard deviations in the linearised network."""
         return expect_rewards(self.learner, state.belief, self.encoding.each(context).to(state.origin.device), spread)
 
-    def draw(
-        self, state: Centred, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: Centred, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return the outputs of a network with drawn weights, or drawn outputs of the linearised one."""
         inputs = self.encoding.each(context).to(state.origin.device)
         return draw_rewards(self.learner, state.belief, inputs, generator, self.draws_outputs)
@@ -120,7 +111,7 @@ def expect_rewards(
     """Return mean and standard deviation of the output for each row; of a belief in one point the latter is 0."""
     if not (spread and isinstance(learner, GaussianLearner)):
         mean = learner.network(learner.weights(belief), inputs)[:, 0]
-        return ArmRewards(mean, torch.zeros_like(mean))
+        return ArmRewards.certain(mean)
     outputs, cov = learner.family.outputs(belief, learner.network, inputs)
     return ArmRewards(outputs[:, 0], cov[:, 0, 0].clamp_min(0).sqrt())
 

@@ -10,7 +10,7 @@ from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import cholesky, symmetrise
 from tsforecast.core.torch_internals import standard_gamma
 from tsforecast.decisions.buffer import Buffer
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward, learn_in_turn
 from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
@@ -52,14 +52,7 @@ class LinearRewards(AbstractRewards[Heads]):
         """Learn from the rewards in turn."""
         return learn_in_turn(self, state, seen, generator)
 
-    def learn(
-        self,
-        state: Heads,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> Heads:
+    def learn(self, state: Heads, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Heads:
         """Move all arms by the drift, and condition the one that was pulled."""
         heads = [self._drifted(head) for head in state]
         heads[arm] = self._regression().update(heads[arm], with_one(context)[None], reward.double().view(1, 1))
@@ -78,13 +71,11 @@ class LinearRewards(AbstractRewards[Heads]):
         moved = self.weight_drift(Full(), Gaussian(head.mean, head.cov), Gaussian(prior.mean, prior.cov), 1.0)
         return dataclasses.replace(head, mean=moved.mean, cov=moved.cov)
 
-    def expect(self, state: Heads, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: Heads, context: Context, spread: bool = True) -> ArmRewards:
         """Return x' m and sqrt(b / a x' S x)."""
         return expect_heads(state, with_one(context), spread)
 
-    def draw(
-        self, state: Heads, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: Heads, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Draw x' w: arms are independent, so that this is as good as drawing all weights."""
         return draw_heads(state, with_one(context), generator)
 
@@ -117,14 +108,7 @@ class WindowRewards(AbstractRewards[Buffer]):
         """Keep the last rewards."""
         return learn_in_turn(self, state, seen, generator)
 
-    def learn(
-        self,
-        state: Buffer,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> Buffer:
+    def learn(self, state: Buffer, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Buffer:
         """Add the round, and let the oldest go where the window is full."""
         return state.add(context, arm, reward)
 
@@ -137,13 +121,11 @@ class WindowRewards(AbstractRewards[Buffer]):
         prior = regression(self.features + 1, self.variance, self.shape, self.rate)
         return fit_heads((prior.init(),) * self.arms, with_one(seen.contexts), seen)
 
-    def expect(self, state: Buffer, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: Buffer, context: Context, spread: bool = True) -> ArmRewards:
         """Return the moments given the window, fitted as a whole."""
         return expect_heads(self._heads(state), with_one(context), spread)
 
-    def draw(
-        self, state: Buffer, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: Buffer, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Draw x' w given the window."""
         return draw_heads(self._heads(state), with_one(context), generator)
 
@@ -222,7 +204,7 @@ def expect_heads(heads: Heads, x: Float[Tensor, " feature"], spread: bool = True
     """Return the mean reward of each arm, and its standard deviation."""
     mean = torch.stack([x @ head.mean for head in heads])
     if not spread:
-        return ArmRewards(mean, torch.zeros_like(mean))
+        return ArmRewards.certain(mean)
     variance = torch.stack([head.rate / head.shape * (x @ head.cov @ x) for head in heads])
     return ArmRewards(mean, variance.clamp_min(0).sqrt())
 

@@ -2,14 +2,14 @@
 
 import dataclasses
 import functools
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from tsforecast.decisions.linear import with_one
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward, learn_in_turn
 from tsforecast.learners.batch.batch_posterior import AbstractBatchPosterior
 from tsforecast.learners.batch.expectation_propagation import EP
 from tsforecast.learners.batch.refitted import Refitted, RefittedLearner
@@ -17,9 +17,11 @@ from tsforecast.learners.drift import AbstractDrift, NoDrift
 from tsforecast.learners.likelihoods.classes import BernoulliLikelihood
 from tsforecast.learners.networks.layer_chain import LayerChain
 
+Beliefs: TypeAlias = tuple[Refitted, ...]  # one for each arm
+
 
 @dataclasses.dataclass(frozen=True)
-class LogisticRewards(AbstractRewards[tuple[Refitted, ...]]):
+class LogisticRewards(AbstractRewards[Beliefs]):
     """P(y = 1) = sigmoid(w_a' (x, 1)) with a belief N(w_a; m_a, S_a) for each arm: a logistic bandit.
 
     Every reward is filtered in O(D^2). After some rewards of an arm all of them are fitted again, by `batch`: FAB-COST
@@ -68,30 +70,21 @@ class LogisticRewards(AbstractRewards[tuple[Refitted, ...]]):
             self.weight_drift,
         )
 
-    def init(self, generator: torch.Generator) -> tuple[Refitted, ...]:
+    def init(self, generator: torch.Generator) -> Beliefs:
         """Return the prior of each arm."""
         return (self._learner.init(),) * self.arms
 
-    def warm_up(
-        self, state: tuple[Refitted, ...], seen: Interactions, generator: torch.Generator
-    ) -> tuple[Refitted, ...]:
+    def warm_up(self, state: Beliefs, seen: Interactions, generator: torch.Generator) -> Beliefs:
         """Learn from the rewards in turn."""
         return learn_in_turn(self, state, seen, generator)
 
-    def learn(
-        self,
-        state: tuple[Refitted, ...],
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> tuple[Refitted, ...]:
+    def learn(self, state: Beliefs, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Beliefs:
         """Move all arms by the drift, and update the one that was pulled."""
         beliefs = [self._learner.drift(belief, 1.0) for belief in state]
         beliefs[arm] = self._learner.update(beliefs[arm], with_one(context)[None], reward.double().view(1, 1))
         return tuple(beliefs)
 
-    def rescale(self, state: tuple[Refitted, ...], shift: float, scale: float) -> tuple[Refitted, ...]:
+    def rescale(self, state: Beliefs, shift: float, scale: float) -> Beliefs:
         """Refuse: rewards are 0 or 1.
 
         Raises:
@@ -99,21 +92,15 @@ class LogisticRewards(AbstractRewards[tuple[Refitted, ...]]):
         """
         raise ValueError("expected rewards of 0 and 1, which have no other units")
 
-    def expect(
-        self, state: tuple[Refitted, ...], context: Float[Tensor, " feature"], spread: bool = True
-    ) -> ArmRewards:
+    def expect(self, state: Beliefs, context: Context, spread: bool = True) -> ArmRewards:
         """Return mean and standard deviation of the logits x' w; their order is that of the probabilities."""
         x = with_one(context)
         mean = torch.stack([x @ one.belief.mean for one in state])
         if not spread:
-            return ArmRewards(mean, torch.zeros_like(mean))
+            return ArmRewards.certain(mean)
         variance = torch.stack([x @ one.belief.cov @ x for one in state])
         return ArmRewards(mean, variance.clamp_min(0).sqrt())
 
-    def draw(
-        self, state: tuple[Refitted, ...], context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: Beliefs, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Draw logits: arms are independent, so that this is as good as drawing all weights."""
-        expected = self.expect(state, context)
-        noise = torch.randn(self.arms, generator=generator, dtype=expected.mean.dtype)
-        return expected.mean + expected.sd * noise
+        return self.expect(state, context).draw(generator)

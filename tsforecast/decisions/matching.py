@@ -9,11 +9,12 @@ from torch import Tensor
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import symmetrise
 from tsforecast.decisions.buffer import History
-from tsforecast.decisions.encoding import ArmOutput, OutputPerArm, rescale_outputs
-from tsforecast.decisions.fitting import Descent, Fit, gradient_step
+from tsforecast.decisions.encoding import rescale_outputs
+from tsforecast.decisions.fitting import Descent, gradient_step
 from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
-from tsforecast.decisions.neural_linear import NeuralLinear, fading, hidden
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.decisions.neural_linear import NeuralLinear, hidden
+from tsforecast.decisions.retrained import fit_to
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward
 from tsforecast.learners.networks.layer_chain import LayerChain
 
 # Added to the diagonal of a matched covariance, which clipping leaves singular.
@@ -90,20 +91,11 @@ class MatchedRewards(AbstractRewards[Matched]):
     def warm_up(self, state: Matched, seen: Interactions, generator: torch.Generator) -> Matched:
         """Train on the rewards of the arms that were pulled; there is nothing to match yet."""
         history = state.model.history.of(seen).merged(self.memory, each_arm=True)
-        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
-        fit = Fit(ArmOutput(self.network), inputs, seen.rewards)
-        weights = self.descent.fit(fit, state.model.weights, generator)
+        weights = self.descent.fit(fit_to(self.network, seen), state.model.weights, generator)
         features = hidden(self.network, weights, seen.contexts)
         return Matched(NeuralLinear(weights, fit_heads(state.priors, features, seen), history), state.priors)
 
-    def learn(
-        self,
-        state: Matched,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> Matched:
+    def learn(self, state: Matched, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Matched:
         """Take a step, match the priors, and fit the heads."""
         model = dataclasses.replace(state.model, history=state.model.history.add(context, arm, reward))
         if not model.history.is_due:
@@ -111,8 +103,8 @@ class MatchedRewards(AbstractRewards[Matched]):
         history = model.history.merged(self.memory, each_arm=True)
         seen = history.seen
         rows = torch.randint(len(seen), (self.rows * self.arms,), generator=generator)
-        inputs = OutputPerArm(self.arms).pulled(seen.contexts[rows], seen.arms[rows])
-        weights = gradient_step(ArmOutput(self.network), model.weights, inputs, seen.rewards[rows], self.step_rate)
+        some = Interactions(seen.contexts[rows], seen.arms[rows], seen.rewards[rows])
+        weights = gradient_step(fit_to(self.network, some), model.weights, self.step_rate)
         rows = torch.randint(len(seen), (self.matched,), generator=generator)
         old, new = (hidden(self.network, w, seen.contexts[rows]) for w in (model.weights, weights))
         priors = []
@@ -124,7 +116,7 @@ class MatchedRewards(AbstractRewards[Matched]):
     def _fitted(self, weights: Tensor, priors: Heads, history: History) -> Matched:
         """Return the state with the heads that the memory makes of their priors."""
         features = hidden(self.network, weights, history.seen.contexts)
-        heads = fit_heads(priors, features, history.seen, fading(history.ages, self.forgetting))
+        heads = fit_heads(priors, features, history.seen, history.fading(self.forgetting))
         return Matched(NeuralLinear(weights, heads, history), priors)
 
     def rescale(self, state: Matched, shift: float, scale: float) -> Matched:
@@ -140,14 +132,12 @@ class MatchedRewards(AbstractRewards[Matched]):
         matrix, bias = weights[-(units + 1) * self.arms :].split([units * self.arms, self.arms])
         return torch.cat([matrix.view(self.arms, units), bias.unsqueeze(-1)], -1).double()
 
-    def expect(self, state: Matched, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: Matched, context: Context, spread: bool = True) -> ArmRewards:
         """Return the moments of the heads."""
         features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
         return expect_heads(state.model.heads, features, spread)
 
-    def draw(
-        self, state: Matched, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: Matched, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Draw from the heads."""
         features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
         return draw_heads(state.model.heads, features, generator)

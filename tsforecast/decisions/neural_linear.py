@@ -3,22 +3,23 @@
 import dataclasses
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
-from tsforecast.decisions.encoding import ArmOutput, OutputPerArm, rescale_outputs
-from tsforecast.decisions.fitting import Descent, Fit
+from tsforecast.decisions.encoding import rescale_outputs
+from tsforecast.decisions.fitting import Descent
 from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression, rescale_heads
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.decisions.retrained import AbstractRetrainedRewards, AbstractTrained, fit_to
+from tsforecast.decisions.rewards import ArmRewards, Context, Reward
 from tsforecast.learners.conjugate import ConjugateRegression
 from tsforecast.learners.networks.layer_chain import LayerChain
 
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class NeuralLinear:
+class NeuralLinear(AbstractTrained):
     """A network, the regressions on its features, and the rounds that both were fitted to.
 
     Attributes:
@@ -33,7 +34,7 @@ class NeuralLinear:
 
 
 @dataclasses.dataclass(frozen=True)
-class NeuralLinearRewards(AbstractRewards[NeuralLinear]):
+class NeuralLinearRewards(AbstractRetrainedRewards[NeuralLinear]):
     """Features by a network, heads exact: neural-linear (Snoek et al. 2015; Riquelme et al. 2018).
 
     Every so many rounds the network, with an output for each arm, is trained on what is remembered. The regressions
@@ -87,22 +88,8 @@ class NeuralLinearRewards(AbstractRewards[NeuralLinear]):
     def _prior(self) -> Heads:
         return (self._regression().init(),) * self.arms
 
-    def warm_up(self, state: NeuralLinear, seen: Interactions, generator: torch.Generator) -> NeuralLinear:
-        """Train on the rewards of the arms that were pulled."""
-        return self._trained(dataclasses.replace(state, history=state.history.of(seen)), generator)
-
-    def learn(
-        self,
-        state: NeuralLinear,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> NeuralLinear:
-        """Update the head of the arm, or train when it is time."""
-        state = dataclasses.replace(state, history=state.history.add(context, arm, reward))
-        if state.history.is_due:
-            return self._trained(state, generator)
+    def count(self, state: NeuralLinear, context: Context, arm: int, reward: Reward) -> NeuralLinear:
+        """Update the head of the arm."""
         learner, heads = self._regression(), list(state.heads)
         if self.forgetting:
             heads = [learner.forget(head, self.forgetting) for head in heads]
@@ -116,27 +103,23 @@ class NeuralLinearRewards(AbstractRewards[NeuralLinear]):
         weights = rescale_outputs(self.network, state.weights, shift, scale)
         return NeuralLinear(weights, heads, state.history.rescale(shift, scale))
 
-    def _trained(self, state: NeuralLinear, generator: torch.Generator) -> NeuralLinear:
+    def train(self, state: NeuralLinear, generator: torch.Generator) -> NeuralLinear:
         """Return the state with a network and heads for all that is remembered."""
         history = state.history.merged(self.memory)
         seen = history.seen
-        importance = fading(history.ages, self.forgetting)
-        inputs = OutputPerArm(self.arms).pulled(seen.contexts, seen.arms)
-        fit = Fit(ArmOutput(self.network), inputs, seen.rewards, importance)
-        weights = self.descent.fit(fit, state.weights, generator)
+        importance = history.fading(self.forgetting)
+        weights = self.descent.fit(fit_to(self.network, seen, importance), state.weights, generator)
         features = hidden(self.network, weights, seen.contexts)
         return NeuralLinear(weights, fit_heads(self._prior(), features, seen, importance), history)
 
-    def expect(self, state: NeuralLinear, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: NeuralLinear, context: Context, spread: bool = True) -> ArmRewards:
         """Return the moments of the heads, or the outputs of the network."""
         if self.head == "network":
             mean = self.network(state.weights, context.unsqueeze(0))[0]
-            return ArmRewards(mean, torch.zeros_like(mean))
+            return ArmRewards.certain(mean)
         return expect_heads(state.heads, hidden(self.network, state.weights, context.unsqueeze(0))[0], spread)
 
-    def draw(
-        self, state: NeuralLinear, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: NeuralLinear, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Draw from the heads."""
         if self.head == "network":
             return self.expect(state, context).mean
@@ -150,8 +133,3 @@ def hidden(
     body = LayerChain(network.widths[:-1], network.activations[:-1], network.biases[:-1])
     values = body(weights[: body.size], contexts).double()
     return torch.cat([values, values.new_ones(len(values), 1)], -1)
-
-
-def fading(ages: Int[Tensor, " step"], forgetting: float) -> Float[Tensor, " step"] | None:
-    """Return (1 - forgetting)^age of each round; None where nothing is forgotten."""
-    return (1 - forgetting) ** ages.float() if forgetting else None

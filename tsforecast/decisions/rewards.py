@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -11,6 +11,8 @@ from torch import Tensor
 from tsforecast.core.gaussian import register_record
 
 State = TypeVar("State")
+Context: TypeAlias = Float[Tensor, " feature"]
+Reward: TypeAlias = Float[Tensor, ""]
 
 
 @register_record
@@ -44,6 +46,15 @@ class ArmRewards:
 
     mean: Float[Tensor, " arm"]
     sd: Float[Tensor, " arm"]
+
+    @staticmethod
+    def certain(mean: Float[Tensor, " arm"]) -> "ArmRewards":
+        """Return expected rewards without a spread."""
+        return ArmRewards(mean, torch.zeros_like(mean))
+
+    def draw(self, generator: torch.Generator) -> Float[Tensor, " arm"]:
+        """Return a Gaussian draw, independent for each arm."""
+        return self.mean + self.sd * torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
 
 
 class AbstractRewards(abc.ABC, Generic[State]):
@@ -81,14 +92,7 @@ class AbstractRewards(abc.ABC, Generic[State]):
         """
 
     @abc.abstractmethod
-    def learn(
-        self,
-        state: State,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> State:
+    def learn(self, state: State, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> State:
         """Return the state after one more round: the drift of a unit of time, then the reward.
 
         Args:
@@ -113,7 +117,7 @@ class AbstractRewards(abc.ABC, Generic[State]):
         """
 
     @abc.abstractmethod
-    def expect(self, state: State, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: State, context: Context, spread: bool = True) -> ArmRewards:
         """Return the expected rewards of the arms.
 
         Args:
@@ -123,9 +127,7 @@ class AbstractRewards(abc.ABC, Generic[State]):
         """
 
     @abc.abstractmethod
-    def draw(
-        self, state: State, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: State, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return expected rewards for one draw of all that is uncertain (Thompson 1933).
 
         Args:

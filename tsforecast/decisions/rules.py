@@ -9,20 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.decisions.rewards import AbstractRewards
+from tsforecast.decisions.rewards import AbstractRewards, Context
 
 
 class AbstractRule(abc.ABC):
     """A choice; of equally good arms the first is taken."""
 
     @abc.abstractmethod
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Float[Tensor, " feature"],
-        generator: torch.Generator,
-    ) -> int:
+    def choose(self, model: AbstractRewards[Any], state: Any, context: Context, generator: torch.Generator) -> int:
         """Return the number of an arm.
 
         Args:
@@ -37,13 +31,7 @@ class AbstractRule(abc.ABC):
 class Thompson(AbstractRule):
     """The best arm for one draw of the weights: each arm as often as it is believed to be best (Thompson 1933)."""
 
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Float[Tensor, " feature"],
-        generator: torch.Generator,
-    ) -> int:
+    def choose(self, model: AbstractRewards[Any], state: Any, context: Context, generator: torch.Generator) -> int:
         """Return the best arm of a draw."""
         return best(model.draw(state, context, generator))
 
@@ -62,13 +50,7 @@ class UCB(AbstractRule):
         if not 0 <= self.alpha < math.inf:
             raise ValueError(f"expected alpha to be at least 0 and finite, got {self.alpha}")
 
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Float[Tensor, " feature"],
-        generator: torch.Generator,
-    ) -> int:
+    def choose(self, model: AbstractRewards[Any], state: Any, context: Context, generator: torch.Generator) -> int:
         """Return the arm with the largest upper bound."""
         expected = model.expect(state, context)
         return best(expected.mean + self.alpha * expected.sd)
@@ -78,13 +60,7 @@ class UCB(AbstractRule):
 class Greedy(AbstractRule):
     """The arm with the largest expected reward."""
 
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Float[Tensor, " feature"],
-        generator: torch.Generator,
-    ) -> int:
+    def choose(self, model: AbstractRewards[Any], state: Any, context: Context, generator: torch.Generator) -> int:
         """Return the arm with the largest mean."""
         return best(model.expect(state, context, spread=False).mean)
 
@@ -103,13 +79,7 @@ class EpsilonGreedy(AbstractRule):
         if not 0 <= self.epsilon <= 1:
             raise ValueError(f"expected epsilon to be at least 0 and at most 1, got {self.epsilon}")
 
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Float[Tensor, " feature"],
-        generator: torch.Generator,
-    ) -> int:
+    def choose(self, model: AbstractRewards[Any], state: Any, context: Context, generator: torch.Generator) -> int:
         """Return a random arm, or the best."""
         if torch.rand((), generator=generator).item() < self.epsilon:
             return int(torch.randint(model.arms, (), generator=generator))

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward
 from tsforecast.learners.particles.particle_learner import Particles, SteinLearner
 
 
@@ -50,12 +50,7 @@ class SteinRewards(AbstractRewards[Particles]):
         return self.learner.fit(kept, self.warm_up_steps, generator)
 
     def learn(
-        self,
-        state: Particles,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
+        self, state: Particles, context: Context, arm: int, reward: Reward, generator: torch.Generator
     ) -> Particles:
         """Keep the round, and take a few steps on all so far."""
         points = self._points(Interactions(context.unsqueeze(0), torch.tensor([arm]), reward.unsqueeze(0)))
@@ -74,14 +69,12 @@ class SteinRewards(AbstractRewards[Particles]):
             values[:, -1] += 2 * math.log(scale)  # the logarithm of a precision
         return dataclasses.replace(state, values=values, target=(state.target - shift) / scale)
 
-    def expect(self, state: Particles, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: Particles, context: Context, spread: bool = True) -> ArmRewards:
         """Return mean and standard deviation of the outputs of all particles."""
         outputs = self.learner.outputs(state, self._each(context))[..., 0]
         return ArmRewards(outputs.mean(0), outputs.std(0, correction=0))
 
-    def draw(
-        self, state: Particles, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: Particles, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return the outputs of one particle."""
         weights = self.learner.sample(state, 1, generator)[0]
         return self.learner.network(weights, self._each(context))[:, 0]

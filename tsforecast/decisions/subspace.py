@@ -11,7 +11,7 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.learnt import draw_rewards, expect_rewards
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions, learn_in_turn
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward, learn_in_turn
 from tsforecast.learners.beliefs.family import AbstractFamily
 from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.drift import AbstractDrift, NoDrift
@@ -105,12 +105,7 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
         return learn_in_turn(self, InSubspace(iterates[-1], basis, belief), seen, generator)
 
     def learn(
-        self,
-        state: InSubspace,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
+        self, state: InSubspace, context: Context, arm: int, reward: Reward, generator: torch.Generator
     ) -> InSubspace:
         """Drift and update of the coordinates."""
         learner = self._learner(state.origin, state.basis)
@@ -125,14 +120,12 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
             state, origin=rescale_outputs(self.network, state.origin + move, shift, scale) - move
         )
 
-    def expect(self, state: InSubspace, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: InSubspace, context: Context, spread: bool = True) -> ArmRewards:
         """Return the outputs, and their standard deviations in the linearised network."""
         learner = self._learner(state.origin, state.basis)
         return expect_rewards(learner, state.belief, self.encoding.each(context), spread)
 
-    def draw(
-        self, state: InSubspace, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: InSubspace, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return the outputs of a network with drawn coordinates."""
         learner = self._learner(state.origin, state.basis)
         return draw_rewards(learner, state.belief, self.encoding.each(context), generator)

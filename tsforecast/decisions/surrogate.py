@@ -52,10 +52,7 @@ class Surrogate:
                 raise ValueError(f"expected {name} to be positive and finite, got {value!r}")
 
     def draw(
-        self,
-        inputs: Float[Tensor, "point dim"],
-        values: Float[Tensor, " point"],
-        seed: int,
+        self, inputs: Float[Tensor, "point dim"], values: Float[Tensor, " point"], seed: int
     ) -> Callable[[Tensor], Tensor]:
         """Return one function from the belief given some values: w' phi(x) with weights w drawn from it.
 

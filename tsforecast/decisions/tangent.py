@@ -10,14 +10,14 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
-from tsforecast.decisions.neural_linear import fading
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
+from tsforecast.decisions.retrained import AbstractRetrainedRewards, AbstractTrained
+from tsforecast.decisions.rewards import ArmRewards, Context, Interactions, Reward
 from tsforecast.learners.networks.network import AbstractNetwork
 
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class Tangent:
+class Tangent(AbstractTrained):
     """A network, the design of its gradients, and all rounds.
 
     Attributes:
@@ -33,7 +33,7 @@ class Tangent:
 
 
 @dataclasses.dataclass(frozen=True)
-class TangentRewards(AbstractRewards[Tangent]):
+class TangentRewards(AbstractRetrainedRewards[Tangent]):
     """mu_a = f(x_a; theta), sigma_a^2 = lam g_a' Z^-1 g_a / m, with Z = lam I + sum g g' / m over the arms pulled.
 
     With `Thompson` it is NeuralTS (Zhang et al. 2021), which draws N(mu_a, nu^2 sigma_a^2) for each arm. With `UCB` it
@@ -84,30 +84,18 @@ class TangentRewards(AbstractRewards[Tangent]):
 
     def warm_up(self, state: Tangent, seen: Interactions, generator: torch.Generator) -> Tangent:
         """Train on the rewards of the arms that were pulled, and count their gradients."""
-        state = self._trained(dataclasses.replace(state, history=state.history.of(seen)), generator)
-        for context, arm in zip(seen.contexts, seen.arms.tolist(), strict=True):
-            state = self._counted(state, context, arm)
+        state = super().warm_up(state, seen, generator)
+        for context, arm, reward in zip(seen.contexts, seen.arms.tolist(), seen.rewards, strict=True):
+            state = self.count(state, context, arm, reward)
         return state
-
-    def learn(
-        self,
-        state: Tangent,
-        context: Float[Tensor, " feature"],
-        arm: int,
-        reward: Float[Tensor, ""],
-        generator: torch.Generator,
-    ) -> Tangent:
-        """Count the gradient of the arm, and train when it is time."""
-        state = self._counted(state, context, arm)
-        state = dataclasses.replace(state, history=state.history.add(context, arm, reward))
-        return self._trained(state, generator) if state.history.is_due else state
 
     def rescale(self, state: Tangent, shift: float, scale: float) -> Tangent:
         """Return network and history in the new units; the design stays."""
         weights = rescale_outputs(self.network, state.weights, shift, scale)
         return Tangent(weights, state.design, state.history.rescale(shift, scale))
 
-    def _counted(self, state: Tangent, context: Tensor, arm: int) -> Tangent:
+    def count(self, state: Tangent, context: Context, arm: int, reward: Reward) -> Tangent:
+        """Count the gradient of the arm in the design."""
         inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
         gradient = self.network.linearise(state.weights, inputs)[1][0, 0] / self.width**0.5
         design, keep = state.design, 1 - self.forgetting
@@ -127,30 +115,26 @@ class TangentRewards(AbstractRewards[Tangent]):
             return gradients / design
         return torch.linalg.solve(design, gradients.mT).mT if self.forgetting else gradients @ design
 
-    def _trained(self, state: Tangent, generator: torch.Generator) -> Tangent:
+    def train(self, state: Tangent, generator: torch.Generator) -> Tangent:
+        """Train on all rounds, from the weights as they are."""
         history = state.history.merged()
         seen = history.seen
         inputs = self.encoding.pulled(seen.contexts, seen.arms)
-        importance = fading(history.ages, self.forgetting)
         descent = dataclasses.replace(self.descent, decay=self.width * self.lam / len(seen))
-        fit = Fit(self.network, inputs, seen.rewards, importance, self.mean)
+        fit = Fit(self.network, inputs, seen.rewards, history.fading(self.forgetting), self.mean)
         return Tangent(descent.fit(fit, state.weights, generator), state.design, history)
 
-    def expect(self, state: Tangent, context: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
+    def expect(self, state: Tangent, context: Context, spread: bool = True) -> ArmRewards:
         """Return mu and nu sigma."""
         inputs = self.encoding.each(context)
         if not spread:
             mean = self.network(state.weights, inputs)[:, 0]
-            return ArmRewards(mean, torch.zeros_like(mean))
+            return ArmRewards.certain(mean)
         outputs, jacobian = self.network.linearise(state.weights, inputs)
         gradients = jacobian[:, 0]
         variance = self.lam * (self._divided(state.design, gradients) * gradients).sum(-1) / self.width
         return ArmRewards(outputs[:, 0], self.nu * variance.clamp_min(0).sqrt())
 
-    def draw(
-        self, state: Tangent, context: Float[Tensor, " feature"], generator: torch.Generator
-    ) -> Float[Tensor, " arm"]:
+    def draw(self, state: Tangent, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Draw N(mu_a, nu^2 sigma_a^2) for each arm."""
-        expected = self.expect(state, context)
-        noise = torch.randn(self.arms, generator=generator, dtype=expected.mean.dtype)
-        return expected.mean + expected.sd * noise
+        return self.expect(state, context).draw(generator)

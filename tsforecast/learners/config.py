@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from tsforecast.learners import drift as drifts
 from tsforecast.learners.likelihoods.classes import BernoulliLikelihood, CategoricalLikelihood
@@ -34,6 +33,7 @@ from tsforecast.learners.named import (
 from tsforecast.learners.networks.layer_chain import as_network
 from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.shapes import Weights
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric
 
 # Drifts that take a rate in a unit of time; "none" for the learner's own.
@@ -146,7 +146,7 @@ class LearnerConfig:
         self,
         model: nn.Module | AbstractNetwork,
         likelihood: AbstractLikelihood,
-        mean: Float[Tensor, " weight"] | None = None,
+        mean: Weights | None = None,
         seed: int | None = None,
     ) -> AbstractNetworkLearner[Any]:
         """Return the learner.

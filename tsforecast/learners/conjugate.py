@@ -13,6 +13,7 @@ from tsforecast.core.linalg import cholesky, matvec, symmetrise
 from tsforecast.core.torch_internals import normal, standard_gamma
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 from tsforecast.learners.loop import AbstractLearner
+from tsforecast.learners.shapes import Samples, Scalar, Weights
 
 
 @register_record
@@ -27,7 +28,7 @@ class NormalInverseGamma:
         rate: Of the inverse gamma.
     """
 
-    mean: Float[Tensor, " weight"]
+    mean: Weights
     cov: Float[Tensor, "weight weight"]
     shape: Float[Tensor, ""]
     rate: Float[Tensor, ""]
@@ -48,8 +49,8 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         ValueError: If a parameter is outside of its range.
     """
 
-    mean: Float[Tensor, " weight"]
-    variance: Float[Tensor, " weight"]
+    mean: Weights
+    variance: Weights
     shape: float = 6.0
     rate: float = 6.0
     forgetting: float = 0.0
@@ -67,7 +68,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         number = self.mean.new_tensor
         return NormalInverseGamma(self.mean, torch.diag_embed(self.variance), number(self.shape), number(self.rate))
 
-    def drift(self, belief: NormalInverseGamma, dt: Float[Tensor, ""] | float) -> NormalInverseGamma:
+    def drift(self, belief: NormalInverseGamma, dt: Scalar) -> NormalInverseGamma:
         """Natural parameters (Lambda, Lambda m, b + m' Lambda m / 2, a) are mixed with those of the prior."""
         return self._keep(belief, (1 - self.forgetting) ** dt) if self.forgetting else belief
 
@@ -77,7 +78,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
             raise ValueError(f"expected rate to be at least 0 and at most 1, got {rate}")
         return self._keep(belief, 1 - rate)
 
-    def _keep(self, belief: NormalInverseGamma, keep: Float[Tensor, ""] | float) -> NormalInverseGamma:
+    def _keep(self, belief: NormalInverseGamma, keep: Scalar) -> NormalInverseGamma:
         """Keep a part of the evidence, and mix the rest with the prior."""
         mine = torch.cholesky_inverse(cholesky(belief.cov, "the covariance of regression weights"))
         precision = keep * mine + (1 - keep) * torch.diag_embed(1 / self.variance)
@@ -101,11 +102,11 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         location, scale = self._moments(belief, inputs)
         return Expectation(location.unsqueeze(-1), _variance(scale, 2 * belief.shape).unsqueeze(-1))
 
-    def weights(self, belief: NormalInverseGamma) -> Float[Tensor, " weight"]:
+    def weights(self, belief: NormalInverseGamma) -> Weights:
         """Return the mean of the weights."""
         return belief.mean
 
-    def variances(self, belief: NormalInverseGamma) -> Float[Tensor, " weight"]:
+    def variances(self, belief: NormalInverseGamma) -> Weights:
         """Return the variances of the Student-t that each weight has on its own."""
         scale = (belief.rate / belief.shape * belief.cov.diagonal()).sqrt()
         return _variance(scale, 2 * belief.shape)
@@ -142,9 +143,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
             )
         return belief
 
-    def sample(
-        self, belief: NormalInverseGamma, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: NormalInverseGamma, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Draw s2 from the inverse gamma, then the weights."""
         gammas = standard_gamma(belief.shape.expand(num_samples), generator)
         factor = cholesky(belief.cov, "the covariance of regression weights", jitter=True)
@@ -157,7 +156,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         inputs: Float[Tensor, "point feature"],
         target: Float[Tensor, "point 1"],
         observed: Bool[Tensor, "point 1"] | None = None,
-        dt: Float[Tensor, ""] | float = 1.0,
+        dt: Scalar = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[NormalInverseGamma, Prediction]:
         """The variance of a prediction is infinite up to 2 degrees of freedom."""

@@ -1,9 +1,9 @@
 """Online gradient descent: the learner without a belief that all others are compared with."""
 
 import dataclasses
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -13,7 +13,8 @@ from tsforecast.learners.evidence.pseudo_observation import Model, Points
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 from tsforecast.learners.networks.network import AbstractNetwork
-from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.over_network import AbstractNetworkLearner, AbstractPointsLearner
+from tsforecast.learners.shapes import Inputs, Samples, Scalar, Weights
 
 
 @register_record
@@ -25,11 +26,11 @@ class Point:
         mean: Of the network.
     """
 
-    mean: Float[Tensor, " weight"]
+    mean: Weights
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientDescent(AbstractNetworkLearner[Point]):
+class GradientDescent(AbstractPointsLearner[Point]):
     """theta += rate grad log p(y | theta), one step for each observation.
 
     Attributes:
@@ -44,7 +45,7 @@ class GradientDescent(AbstractNetworkLearner[Point]):
 
     network: AbstractNetwork
     likelihood: AbstractLikelihood
-    mean: Float[Tensor, " weight"]
+    mean: Weights
     rate: float = 0.01
 
     def __post_init__(self) -> None:
@@ -55,33 +56,22 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         """Return the weights to begin with."""
         return Point(self.mean)
 
-    def drift(self, belief: Point, dt: Float[Tensor, ""] | float) -> Point:
+    def drift(self, belief: Point, dt: Scalar) -> Point:
         """Return the belief as it is: gradient descent has no drift."""
         return belief
 
-    def predict(self, belief: Point, inputs: Float[Tensor, "point *feature"]) -> Distribution:
+    def predict(self, belief: Point, inputs: Inputs) -> Distribution:
         """Return the likelihood at the weights."""
-        outputs = self.network(belief.mean, inputs)
-        return self.likelihood.predictive(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
+        return self.likelihood.predictive(*self._outputs(belief, inputs))
 
-    def expect(self, belief: Point, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
+    def expect(self, belief: Point, inputs: Inputs, spread: bool = True) -> Expectation:
         """The likelihood at the weights; there is no other spread than that of the noise."""
-        outputs = self.network(belief.mean, inputs)
-        return self.likelihood.expect(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
+        return self.likelihood.expect(*self._outputs(belief, inputs))
 
-    def update(
-        self,
-        belief: Point,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-        generator: torch.Generator | None = None,
-        counts: Float[Tensor, " point"] | None = None,
-    ) -> Point:
+    def learn(self, belief: Point, points: Points, generator: torch.Generator | None, done: Any = None) -> Point:
         """Take one gradient step on the log-likelihood."""
         log_prob = Model(self.network, self.likelihood, Full()).log_prob
-        gradient = torch.func.grad(log_prob)(belief.mean, Points.of(inputs, target, observed, counts))
-        return Point(belief.mean + self.rate * gradient)
+        return Point(belief.mean + self.rate * torch.func.grad(log_prob)(belief.mean, points))
 
     def forget(self, belief: Point, rate: float) -> Point:
         """Refuse: nothing is known of a prior.
@@ -98,31 +88,23 @@ class GradientDescent(AbstractNetworkLearner[Point]):
         mean = self.mean.index_copy(0, places, smaller.weights(smaller.init()))
         return dataclasses.replace(self, network=network, mean=mean), Point(mean.index_copy(0, places, belief.mean))
 
-    def weights(self, belief: Point) -> Float[Tensor, " weight"]:
+    def weights(self, belief: Point) -> Weights:
         """Return the weights; nothing else is known."""
         return belief.mean
 
-    def variances(self, belief: Point) -> Float[Tensor, " weight"]:
+    def variances(self, belief: Point) -> Weights:
         """Return zeros: the belief is one point."""
         return torch.zeros_like(belief.mean)
 
-    def sample(
-        self, belief: Point, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: Point, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Return the weights, again and again."""
         return belief.mean.expand(num_samples, -1)
 
-    def step(
-        self,
-        belief: Point,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-        dt: Float[Tensor, ""] | float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> tuple[Point, Prediction]:
-        """Predict and score the target, then take one gradient step."""
+    def scored(self, belief: Point, points: Points) -> tuple[Prediction, None]:
+        """Return the likelihood at the weights, and its score."""
+        return self.likelihood.predict(*self._outputs(belief, points.inputs), points.target, points.observed), None
+
+    def _outputs(self, belief: Point, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs, and their covariances: zeros."""
         outputs = self.network(belief.mean, inputs)
-        known = target if observed is None else torch.where(observed, target, 0.0)
-        cov = outputs.new_zeros(*outputs.shape, outputs.shape[-1])
-        return self.update(belief, inputs, target, observed), self.likelihood.predict(outputs, cov, known, observed)
+        return outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1])

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.learners.beliefs.family import AbstractFamily
+from tsforecast.learners.shapes import Decay, Noise, Scalar
 
 # Of the logarithm of a growth that is bounded afterwards: finite in float32.
 _MOST = 60.0
@@ -19,7 +20,7 @@ class AbstractDrift(abc.ABC):
     """A change of a belief over a time dt; all but `Linear` compose: dt1, then dt2, is dt1 + dt2."""
 
     @abc.abstractmethod
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Scalar) -> Any:
         """Return the belief after a time.
 
         Args:
@@ -34,7 +35,7 @@ class AbstractDrift(abc.ABC):
 class NoDrift(AbstractDrift):
     """No drift: the weights stay as they are."""
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Scalar) -> Any:
         """Return the belief as it is."""
         return belief
 
@@ -52,7 +53,7 @@ class Wiener(AbstractDrift):
     def __post_init__(self) -> None:
         _check("rate", self.rate, 0, math.inf)
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Scalar) -> Any:
         """Add noise in proportion to the time that passed."""
         return family.push(belief, 1.0, 0.0, self.rate * dt * family.spread(prior))
 
@@ -75,7 +76,7 @@ class OrnsteinUhlenbeck(AbstractDrift):
         _check("rate", self.rate, 0, math.inf)
         _check("typical", self.typical, 0, math.inf, positive=True)
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Scalar) -> Any:
         """Return the belief after the time dt; the result is exact for every dt."""
         mean = family.mean(prior)
         log_decay = -self.rate / self.typical * torch.as_tensor(dt, dtype=mean.dtype, device=mean.device)
@@ -101,11 +102,11 @@ class BayesianForgetting(AbstractDrift):
         _check("rate", self.rate, 0, 1)
         _check("typical", self.typical, 0, math.inf, positive=True)
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Scalar) -> Any:
         """Return the belief after the time dt; the result is exact for every dt."""
         return family.temper(belief, self.kept(dt), prior)
 
-    def kept(self, dt: Float[Tensor, ""] | float) -> Float[Tensor, ""] | float:
+    def kept(self, dt: Scalar) -> Scalar:
         """Return the part of its weight that evidence keeps after the time dt."""
         return (1 - self.rate) ** (dt / self.typical)
 
@@ -129,7 +130,7 @@ class ExponentialForgetting(AbstractDrift):
         _check("factor", self.factor, 0, 1, positive=True)
         _check("floor", self.floor, 0, 1)
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Scalar) -> Any:
         """Divide the covariance, up to the floor."""
         if not self.floor:
             return family.inflate(belief, self.factor**-dt)
@@ -154,7 +155,7 @@ class ShrinkAndPerturb(AbstractDrift):
         _check("decay", self.decay, 0, 1, positive=True)
         _check("sd", self.sd, 0, math.inf)
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Scalar) -> Any:
         """The noise over a time dt is the sum of a geometric series."""
         decay = self.decay**dt
         passed = dt if self.decay == 1 else (1 - decay * decay) / (1 - self.decay**2)
@@ -171,11 +172,11 @@ class Linear(AbstractDrift):
         noise: Variances likewise, or a matrix.
     """
 
-    decay: Float[Tensor, "*decay"] | float = 1.0
+    decay: Decay = 1.0
     offset: Float[Tensor, "*offset"] | float = 0.0
-    noise: Float[Tensor, "*noise"] | float = 0.0
+    noise: Noise = 0.0
 
-    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Float[Tensor, ""] | float) -> Any:
+    def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Scalar) -> Any:
         """Move the belief by one step, whatever the time that passed."""
         return family.push(belief, self.decay, self.offset, self.noise)
 

@@ -15,6 +15,7 @@ from tsforecast.learners.beliefs.diagonal import Blocked, Independent
 from tsforecast.learners.beliefs.low_rank_precision import LOFI, LowRankPrecision, solve
 from tsforecast.learners.likelihoods.predictions import Expectation
 from tsforecast.learners.loop import AbstractLearner
+from tsforecast.learners.shapes import Inputs
 
 
 def fuse(beliefs: Sequence[Any], prior: Any, rank: int | None = None) -> Any:
@@ -102,7 +103,7 @@ def _check_positive(precision: Tensor) -> None:
 def expect_of_experts(
     learner: AbstractLearner[Any],
     beliefs: Sequence[Any],
-    inputs: Float[Tensor, "point *feature"],
+    inputs: Inputs,
     shares: Float[Tensor, " source"] | None = None,
 ) -> Expectation:
     """Return mean and variance of the targets if one of the beliefs is right: the mixture of experts.

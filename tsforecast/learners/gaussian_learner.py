@@ -1,11 +1,11 @@
 """The learner that every Gaussian algorithm is: network, likelihood, and five independent choices."""
 
+import abc
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -17,13 +17,16 @@ from tsforecast.learners.evidence.pseudo_observation import Model, Points
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 from tsforecast.learners.networks.network import AbstractNetwork
-from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.over_network import AbstractNetworkLearner, AbstractPointsLearner
 from tsforecast.learners.rule import BONG, AbstractRule
+from tsforecast.learners.shapes import Inputs, Samples, Scalar, Weights
 from tsforecast.learners.weight import AbstractWeight, Unweighted
+
+Belief = TypeVar("Belief")
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianLearner(AbstractNetworkLearner[Any]):
+class GaussianLearner(AbstractPointsLearner[Any]):
     """A Gaussian belief over the weights of a network, conditioned on every observation.
 
     Attributes:
@@ -43,8 +46,8 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
 
     network: AbstractNetwork
     likelihood: AbstractLikelihood
-    mean: Float[Tensor, " weight"]
-    variance: Float[Tensor, " weight"]
+    mean: Weights
+    variance: Weights
     family: AbstractFamily = dataclasses.field(default_factory=Full)
     evidence: AbstractEvidenceEstimator = dataclasses.field(default_factory=Linearised)
     weight_drift: AbstractDrift = dataclasses.field(default_factory=NoDrift)
@@ -62,7 +65,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         """Return the prior."""
         return self.family.init(self.mean, self.variance)
 
-    def drift(self, belief: Any, dt: Float[Tensor, ""] | float) -> Any:
+    def drift(self, belief: Any, dt: Scalar) -> Any:
         """Move the belief by the drift of the weights."""
         if isinstance(self.weight_drift, NoDrift):
             return belief  # without the prior, which may be a matrix as large as the belief
@@ -74,35 +77,22 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         with torch.inference_mode(False):
             return self.family.prior(self.mean, self.variance)
 
-    def predict(self, belief: Any, inputs: Float[Tensor, "point *feature"]) -> Distribution:
+    def predict(self, belief: Any, inputs: Inputs) -> Distribution:
         """Return the distribution of the target, by the linearised network."""
         return self.likelihood.predictive(*self.family.outputs(belief, self.network, inputs))
 
-    def expect(self, belief: Any, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
+    def expect(self, belief: Any, inputs: Inputs, spread: bool = True) -> Expectation:
         """Linearise the network where the covariance of its outputs matters; else take the network alone."""
         if spread or self.likelihood.moderated:
             return self.likelihood.expect(*self.family.outputs(belief, self.network, inputs))
         outputs = self.network(self.family.mean(belief), inputs)
         return self.likelihood.expect(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
 
-    def update(
-        self,
-        belief: Any,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-        generator: torch.Generator | None = None,
-        counts: Float[Tensor, " point"] | None = None,
-    ) -> Any:
-        """Take the evidence of the points in, by the rule."""
-        return self._update(belief, Points.of(inputs, target, observed, counts), generator, None)
-
-    def _update(
-        self, belief: Any, points: Points, generator: torch.Generator | None, linearised: tuple[Tensor, Tensor] | None
-    ) -> Any:
+    def learn(self, belief: Any, points: Points, generator: torch.Generator | None, done: Any = None) -> Any:
+        """Take the evidence of the points in, by the rule; outputs and Jacobian may be known."""
         if self.evidence.pointwise and len(points.target) > 1:
             for k in range(len(points.target)):
-                belief = self._update(belief, points.only(k), generator, None)
+                belief = self.learn(belief, points.only(k), generator)
             return belief
         model = Model(self.network, self.likelihood, self.family)
 
@@ -111,7 +101,7 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
             self.family,
             belief,
             lambda at: self.evidence(
-                model, at, points, self.weight, generator, linearised if at is belief else None
+                model, at, points, self.weight, generator, done if at is belief else None
             ).as_taken_by(self.family),
         )
 
@@ -130,36 +120,62 @@ class GaussianLearner(AbstractNetworkLearner[Any]):
         learner = dataclasses.replace(self, network=network, mean=mean, variance=variance)
         return learner, self.family.embed(belief, learner.init(), places)
 
-    def weights(self, belief: Any) -> Float[Tensor, " weight"]:
+    def weights(self, belief: Any) -> Weights:
         """Return the mean of the weights."""
         return self.family.mean(belief)
 
-    def variances(self, belief: Any) -> Float[Tensor, " weight"]:
+    def variances(self, belief: Any) -> Weights:
         """Return the marginal variances of the weights."""
         return self.family.variance(belief)
 
-    def sample(
-        self, belief: Any, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: Any, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Draw weights from the belief."""
         return self.family.sample(belief, num_samples, generator)
 
-    def step(
-        self,
-        belief: Any,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-        dt: Float[Tensor, ""] | float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> tuple[Any, Prediction]:
-        """Prediction and update share the linearisation."""
-        belief = self.drift(belief, dt)
-        points = Points.of(inputs, target, observed)
-        outputs, jacobian = self.network.linearise(self.family.mean(belief), inputs)
+    def scored(self, belief: Any, points: Points) -> tuple[Prediction, tuple[Tensor, Tensor]]:
+        """Return the prediction, and the linearisation that it shares with the update."""
+        outputs, jacobian = self.network.linearise(self.family.mean(belief), points.inputs)
         if self.likelihood.needs_covariance:
             cov = self.family.covariance(belief, jacobian)
         else:
             cov = outputs.new_zeros(*outputs.shape, outputs.shape[-1])
-        prediction = self.likelihood.predict(outputs, cov, points.target, observed)
-        return self._update(belief, points, generator, (outputs, jacobian)), prediction
+        prediction = self.likelihood.predict(outputs, cov, points.target, points.observed)
+        return prediction, (outputs, jacobian)
+
+
+class AbstractPartlyGaussian(AbstractPointsLearner[Belief]):
+    """A learner that predicts by a Gaussian in its belief."""
+
+    @functools.cached_property
+    @abc.abstractmethod
+    def plain(self) -> GaussianLearner:
+        """Learner of the Gaussian alone."""
+
+    @abc.abstractmethod
+    def gaussian(self, belief: Belief) -> Any:
+        """Return the Gaussian, as the family of `plain` has it."""
+
+    def predict(self, belief: Belief, inputs: Inputs) -> Distribution:
+        """Return the distribution of the target, by the Gaussian."""
+        return self.plain.predict(self.gaussian(belief), inputs)
+
+    def expect(self, belief: Belief, inputs: Inputs, spread: bool = True) -> Expectation:
+        """Return mean and variance of the target, by the Gaussian."""
+        return self.plain.expect(self.gaussian(belief), inputs, spread)
+
+    def scored(self, belief: Belief, points: Points) -> tuple[Prediction, None]:
+        """Return the prediction by the Gaussian, and its score."""
+        moments = self.plain.family.outputs(self.gaussian(belief), self.network, points.inputs)
+        return self.likelihood.predict(*moments, points.target, points.observed), None
+
+    def weights(self, belief: Belief) -> Weights:
+        """Return the mean of the Gaussian."""
+        return self.plain.weights(self.gaussian(belief))
+
+    def variances(self, belief: Belief) -> Weights:
+        """Return the variances of the Gaussian."""
+        return self.plain.variances(self.gaussian(belief))
+
+    def sample(self, belief: Belief, num_samples: int, generator: torch.Generator | None = None) -> Samples:
+        """Draw weights from the Gaussian."""
+        return self.plain.sample(self.gaussian(belief), num_samples, generator)

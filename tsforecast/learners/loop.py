@@ -15,6 +15,7 @@ from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
+from tsforecast.learners.shapes import Inputs, Observed, Samples, Scalar, Target, Weights
 
 Belief = TypeVar("Belief")
 
@@ -32,7 +33,7 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         """Return the belief before any observation."""
 
     @abc.abstractmethod
-    def drift(self, belief: Belief, dt: Float[Tensor, ""] | float) -> Belief:
+    def drift(self, belief: Belief, dt: Scalar) -> Belief:
         """Return the belief after a time without observations.
 
         Args:
@@ -41,11 +42,11 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         """
 
     @abc.abstractmethod
-    def predict(self, belief: Belief, inputs: Float[Tensor, "point *feature"]) -> Distribution:
+    def predict(self, belief: Belief, inputs: Inputs) -> Distribution:
         """Return the distribution of the targets, one event for each point."""
 
     @abc.abstractmethod
-    def expect(self, belief: Belief, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
+    def expect(self, belief: Belief, inputs: Inputs, spread: bool = True) -> Expectation:
         """Return mean and variance of the targets before they are known.
 
         Args:
@@ -59,9 +60,9 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
     def update(
         self,
         belief: Belief,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
+        inputs: Inputs,
+        target: Target,
+        observed: Observed | None = None,
         generator: torch.Generator | None = None,
         counts: Float[Tensor, " point"] | None = None,
     ) -> Belief:
@@ -90,27 +91,25 @@ class AbstractLearner(abc.ABC, Generic[Belief]):
         """
 
     @abc.abstractmethod
-    def weights(self, belief: Belief) -> Float[Tensor, " weight"]:
+    def weights(self, belief: Belief) -> Weights:
         """Return the mean of the weights."""
 
     @abc.abstractmethod
-    def variances(self, belief: Belief) -> Float[Tensor, " weight"]:
+    def variances(self, belief: Belief) -> Weights:
         """The variance of each weight; zeros where the belief is one point."""
 
     @abc.abstractmethod
-    def sample(
-        self, belief: Belief, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: Belief, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Return weights drawn from the belief."""
 
     @abc.abstractmethod
     def step(
         self,
         belief: Belief,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-        dt: Float[Tensor, ""] | float = 1.0,
+        inputs: Inputs,
+        target: Target,
+        observed: Observed | None = None,
+        dt: Scalar = 1.0,
         generator: torch.Generator | None = None,
     ) -> tuple[Belief, Prediction]:
         """`drift`, `predict`, score, `update`: shared parts are computed once.
@@ -200,9 +199,7 @@ def run_many(
     return _fold(_step_of_many(learner, generator), own, (inputs, target, observed, dt), compiled, unroll)
 
 
-def in_prior_units(
-    learner: AbstractLearner[Belief], belief: Belief
-) -> tuple[Float[Tensor, " weight"], Float[Tensor, " weight"]]:
+def in_prior_units(learner: AbstractLearner[Belief], belief: Belief) -> tuple[Weights, Weights]:
     """Return the change and the uncertainty of each weight, in standard deviations of the prior.
 
     A weight whose prior is one point has itself as unit.

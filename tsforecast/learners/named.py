@@ -27,6 +27,7 @@ from tsforecast.learners.networks.layer_chain import LayerChain, as_network, net
 from tsforecast.learners.networks.network import AbstractNetwork, uniform_prior
 from tsforecast.learners.networks.subspace import Subspace, random_basis
 from tsforecast.learners.rule import BBB, BLR, BOG, BONG, AbstractRule
+from tsforecast.learners.shapes import Weights
 from tsforecast.learners.weight import AbstractWeight, InverseMultiquadric
 
 Model: TypeAlias = nn.Module | AbstractNetwork
@@ -45,7 +46,7 @@ class Parts(TypedDict, total=False):
         rule: Change of the belief by evidence; the Kalman update.
     """
 
-    mean: Float[Tensor, " weight"] | None
+    mean: Weights | None
     family: AbstractFamily | None
     evidence: AbstractEvidenceEstimator | str | None
     drift: AbstractDrift | None
@@ -60,16 +61,7 @@ def _or(own: Parts, given: Parts) -> Parts:
 
 
 def ekf(
-    model: Model,
-    likelihood: AbstractLikelihood,
-    variance: Variance = 0.1,
-    *,
-    mean: Float[Tensor, " weight"] | None = None,
-    family: AbstractFamily | None = None,
-    evidence: AbstractEvidenceEstimator | str | None = None,
-    drift: AbstractDrift | None = None,
-    weight: AbstractWeight | None = None,
-    rule: AbstractRule | None = None,
+    model: Model, likelihood: AbstractLikelihood, variance: Variance = 0.1, **parts: Unpack[Parts]
 ) -> GaussianLearner:
     """Return an extended Kalman filter with all covariances.
 
@@ -77,22 +69,19 @@ def ekf(
         model: A module, or a network as a function of its weights.
         likelihood: Of a target given outputs.
         variance: Of the prior: one number, or one for each layer.
-        mean: See `Parts`, as all others.
-        family: Of the belief.
-        evidence: Its estimator.
-        drift: Of the weights.
-        weight: Of outliers.
-        rule: Of updates.
+        parts: See `Parts`.
 
     Raises:
         ValueError: If a network is given without weights to begin with, or a name of evidence is unknown.
     """
-    network, mean = network_and_weights(model, mean)
+    chosen: Any = {name: part for name, part in parts.items() if part is not None}
+    network, mean = network_and_weights(model, chosen.pop("mean", None))
     prior = uniform_prior(network.sizes, variance).to(mean)
-    estimator = None if evidence is None else estimator_of(evidence)
-    chosen = {"family": family, "evidence": estimator, "weight_drift": drift, "weight": weight, "rule": rule}
-    given: Any = {name: part for name, part in chosen.items() if part is not None}
-    return GaussianLearner(network, likelihood, mean, prior, **given)
+    if "evidence" in chosen:
+        chosen["evidence"] = estimator_of(chosen["evidence"])
+    if "drift" in chosen:
+        chosen["weight_drift"] = chosen.pop("drift")
+    return GaussianLearner(network, likelihood, mean, prior, **chosen)
 
 
 def iterated_ekf(
@@ -263,7 +252,7 @@ def ogd(
     likelihood: AbstractLikelihood,
     variance: Variance = 0.1,
     *,
-    mean: Float[Tensor, " weight"] | None = None,
+    mean: Weights | None = None,
     rate: float = 0.01,
 ) -> GradientDescent:
     """Return online gradient descent with steps of length `rate`; it has no drift, and reads no prior variance."""

@@ -4,9 +4,16 @@ import abc
 import dataclasses
 from typing import Any, Generic, TypeVar
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.learners.evidence.pseudo_observation import Points
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
+from tsforecast.learners.likelihoods.predictions import Prediction
 from tsforecast.learners.loop import AbstractLearner
 from tsforecast.learners.networks.network import AbstractNetwork
+from tsforecast.learners.shapes import Inputs, Observed, Scalar, Target
 
 Belief = TypeVar("Belief")
 
@@ -47,3 +54,48 @@ class AbstractNetworkLearner(AbstractLearner[Belief], Generic[Belief]):
         Raises:
             ValueError: If the smaller network has no place in this one.
         """
+
+
+class AbstractPointsLearner(AbstractNetworkLearner[Belief]):
+    """A learner that predicts points and learns from them in two parts, of which it makes updates and steps."""
+
+    @abc.abstractmethod
+    def scored(self, belief: Belief, points: Points) -> tuple[Prediction, Any]:
+        """Return the prediction of some points, and the work that `learn` need not do again; None for none."""
+
+    @abc.abstractmethod
+    def learn(self, belief: Belief, points: Points, generator: torch.Generator | None, done: Any = None) -> Belief:
+        """Return the belief given some points.
+
+        Args:
+            belief: Before.
+            points: Inputs and targets.
+            generator: Of random numbers, where the learner needs some.
+            done: Work of `scored` for the same belief and points, if there was any.
+        """
+
+    def update(
+        self,
+        belief: Belief,
+        inputs: Inputs,
+        target: Target,
+        observed: Observed | None = None,
+        generator: torch.Generator | None = None,
+        counts: Float[Tensor, " point"] | None = None,
+    ) -> Belief:
+        """Learn from the points."""
+        return self.learn(belief, Points.of(inputs, target, observed, counts), generator)
+
+    def step(
+        self,
+        belief: Belief,
+        inputs: Inputs,
+        target: Target,
+        observed: Observed | None = None,
+        dt: Scalar = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Belief, Prediction]:
+        """Drift, predict, score, learn."""
+        belief, points = self.drift(belief, dt), Points.of(inputs, target, observed)
+        prediction, done = self.scored(belief, points)
+        return self.learn(belief, points, generator, done), prediction

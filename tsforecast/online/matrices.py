@@ -1,6 +1,7 @@
 """Matrices of scikit-learn, as rows that a learner takes."""
 
 import abc
+import dataclasses
 import numbers
 from collections.abc import Iterator
 from typing import Any
@@ -16,12 +17,28 @@ from torch import Tensor
 from tsforecast.online.config import Stream
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class AbstractMatrixLearner(BaseEstimator, abc.ABC):
-    """The base of classifier and regressor, which makes tensors of matrices, and blocks of these."""
+    """The base of classifier and regressor, which makes tensors of matrices, and blocks of these.
 
-    passes: int
-    block: int
-    _stream: Stream
+    Constructors take anything, as scikit-learn wants it, and have no types to be checked. `fit` checks what they took.
+    """
+
+    learner: Any = "lofi"
+    hidden: Any = (20,)
+    activation: Any = "tanh"
+    variance: Any = 0.1
+    _: dataclasses.KW_ONLY
+    drift: Any = "auto"
+    rate: Any = 1e-3
+    weight: Any = "none"
+    threshold: Any = 3.0
+    rank: Any = 10
+    passes: Any = 1
+    block: Any = 1
+    seed: Any = 0
+    settings: Any = None
+    _stream: Stream = dataclasses.field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

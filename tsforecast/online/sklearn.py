@@ -1,8 +1,6 @@
-"""Estimators of scikit-learn, which learn from the rows of matrices in their order, once unless asked otherwise.
+"""Estimators of scikit-learn that learn from the rows of matrices in their order, once unless asked otherwise."""
 
-Constructors take anything, as scikit-learn wants it, and have no types to be checked. `fit` checks what they took.
-"""
-
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from tsforecast.online.config import OnlineConfig
 from tsforecast.online.matrices import AbstractMatrixLearner
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
     """A Bayesian network that learns classes from rows, one after the other.
 
@@ -44,37 +43,8 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
         classes_: Labels in the order of `predict_proba`.
     """
 
-    def __init__(
-        self,
-        learner="lofi",
-        hidden=(20,),
-        activation="tanh",
-        variance=0.1,
-        prediction="plug-in",
-        drift="auto",
-        rate=1e-3,
-        weight="none",
-        threshold=3.0,
-        rank=10,
-        passes=1,
-        block=1,
-        seed=0,
-        settings=None,
-    ) -> None:
-        self.learner = learner
-        self.hidden = hidden
-        self.activation = activation
-        self.variance = variance
-        self.prediction = prediction
-        self.drift = drift
-        self.rate = rate
-        self.weight = weight
-        self.threshold = threshold
-        self.rank = rank
-        self.passes = passes
-        self.block = block
-        self.seed = seed
-        self.settings = settings
+    _: dataclasses.KW_ONLY
+    prediction: Any = "plug-in"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -155,60 +125,19 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
         return self.classes_[best]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
     """A Bayesian network that learns a number from rows, one after the other.
 
     Features are treated as `BayesianOnlineClassifier` does. Targets are standardised by their statistics so far, too.
 
     Args:
-        learner: A name in `tsforecast.learners.LEARNERS`; not "adf".
-        hidden: Widths of the hidden layers; () is a linear model.
-        activation: "tanh", "relu" or "sigmoid".
-        variance: Variance of every weight in the prior.
-        noise: Variance of the standardised target around the network's output.
-        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
-            "forgetting", "exponential" or "shrink".
-        rate: Rate of the drift, for each row.
-        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: Distance from which on a target is an outlier, in standard deviations.
-        rank: Rank of lofi and lrkf.
-        passes: Number of passes of `fit` over the rows; each counts as new evidence.
-        block: Number of rows that are learnt from together; more are faster, and less exact.
-        seed: Seed of initial weights, and of what the learner draws.
-        settings: Further arguments of the learner's constructor, by name.
+        noise: Variance of the standardised target around the network's output. All other arguments are those of
+            `BayesianOnlineClassifier` without `prediction`; the learner is not "adf".
     """
 
-    def __init__(
-        self,
-        learner="lofi",
-        hidden=(20,),
-        activation="tanh",
-        variance=0.1,
-        noise=0.5,
-        drift="auto",
-        rate=1e-3,
-        weight="none",
-        threshold=3.0,
-        rank=10,
-        passes=1,
-        block=1,
-        seed=0,
-        settings=None,
-    ) -> None:
-        self.learner = learner
-        self.hidden = hidden
-        self.activation = activation
-        self.variance = variance
-        self.noise = noise
-        self.drift = drift
-        self.rate = rate
-        self.weight = weight
-        self.threshold = threshold
-        self.rank = rank
-        self.passes = passes
-        self.block = block
-        self.seed = seed
-        self.settings = settings
+    _: dataclasses.KW_ONLY
+    noise: Any = 0.5
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BayesianOnlineRegressor":
         """Learns from the rows, forgetting all from before.

@@ -5,22 +5,22 @@ import functools
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
 from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.learners.batch.batch_posterior import AbstractBatchPosterior, Natural, Sites, check
 from tsforecast.learners.batch.expectation_propagation import EP, visit_once
 from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
-from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.evidence.pseudo_observation import Points
+from tsforecast.learners.gaussian_learner import AbstractPartlyGaussian, GaussianLearner
 from tsforecast.learners.likelihoods.classes import BernoulliLikelihood
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
-from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 from tsforecast.learners.networks.layer_chain import LayerChain, network_and_weights
 from tsforecast.learners.networks.network import AbstractNetwork, uniform_prior
 from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.shapes import Scalar, Weights
 
 
 @register_record
@@ -50,7 +50,7 @@ class Refitted:
 
 
 @dataclasses.dataclass(frozen=True)
-class RefittedLearner(AbstractNetworkLearner[Refitted]):
+class RefittedLearner(AbstractPartlyGaussian[Refitted]):
     """Points are taken in one by one, in O(D^2), and at chosen steps all of them are fitted together.
 
     FAB-COST of McKenzie et al. (2020, algorithm 5) is this with EP at a few steps. With a memory, a point that leaves
@@ -75,8 +75,8 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
 
     network: AbstractNetwork
     likelihood: AbstractLikelihood
-    mean: Float[Tensor, " weight"]
-    variance: Float[Tensor, " weight"]
+    mean: Weights
+    variance: Weights
     batch: AbstractBatchPosterior = dataclasses.field(default_factory=EP)
     at: tuple[int, ...] = (100, 10_000)
     every: int = 0
@@ -95,7 +95,7 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
             )
 
     @functools.cached_property
-    def _plain(self) -> GaussianLearner:
+    def plain(self) -> GaussianLearner:
         """Learner that predicts from the belief."""
         return GaussianLearner(self.network, self.likelihood, self.mean, self.variance, Full())
 
@@ -109,21 +109,21 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         none = self.mean.new_zeros(0)
         count = torch.zeros((), dtype=torch.int64, device=self.mean.device)
         rows = self.mean.new_zeros(0, len(self.mean))
-        prior = self._plain.init()
+        prior = self.plain.init()
         return Refitted(prior, prior, count, rows, self.mean.new_zeros(0, 1), none, none, none)
 
-    def drift(self, belief: Refitted, dt: Float[Tensor, ""] | float) -> Refitted:
+    def drift(self, belief: Refitted, dt: Scalar) -> Refitted:
         """Return the belief after the drift; as it is where there is none."""
         drift = self.weight_drift
         if isinstance(drift, NoDrift):
             return belief
         if isinstance(drift, BayesianForgetting):
             return self._forgotten(belief, drift, dt)
-        return dataclasses.replace(belief, belief=drift(Full(), belief.belief, self._plain.init(), dt))
+        return dataclasses.replace(belief, belief=drift(Full(), belief.belief, self.plain.init(), dt))
 
-    def _forgotten(self, belief: Refitted, forgetting: BayesianForgetting, dt: Float[Tensor, ""] | float) -> Refitted:
+    def _forgotten(self, belief: Refitted, forgetting: BayesianForgetting, dt: Scalar) -> Refitted:
         """Return what is left of the belief, of the sites in its prior, and of what points count for."""
-        prior = self._plain.init()
+        prior = self.plain.init()
         left = 0 < len(belief.rows) < int(belief.count)  # a fit lies ahead, and sites of points are in its prior
         kept = forgetting.kept(dt)
         sites = Sites(belief.precision, belief.linear).times(kept)
@@ -136,32 +136,21 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
             counts=belief.counts * kept,
         )
 
-    def predict(self, belief: Refitted, inputs: Float[Tensor, "point *feature"]) -> Distribution:
-        """Return the distribution of the target."""
-        return self._plain.predict(belief.belief, inputs)
+    def gaussian(self, belief: Refitted) -> Gaussian:
+        """Return the belief over the weights."""
+        return belief.belief
 
-    def expect(self, belief: Refitted, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
-        """Return mean and variance of the target."""
-        return self._plain.expect(belief.belief, inputs, spread)
-
-    def update(
-        self,
-        belief: Refitted,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point 1"],
-        observed: Bool[Tensor, "point 1"] | None = None,
-        generator: torch.Generator | None = None,
-        counts: Float[Tensor, " point"] | None = None,
-    ) -> Refitted:
+    def learn(self, belief: Refitted, points: Points, generator: torch.Generator | None, done: Any = None) -> Refitted:
         """Take in the points that are observed; a point counts once.
 
         Raises:
             ValueError: If a point is not finite or cannot come from the likelihood, or shall count other than once.
         """
-        if counts is not None:
+        if points.counts is not None:
             raise ValueError("expected points that count once, got counts")
-        if observed is not None:
-            inputs, target = inputs[observed[:, 0]], target[observed[:, 0]]
+        inputs, target = points.inputs, points.target
+        if points.observed is not None:
+            inputs, target = inputs[points.observed[:, 0]], target[points.observed[:, 0]]
         rows = self.network.linearise(torch.zeros_like(self.mean), inputs)[1][:, 0]
         check(self.batch.site, belief.belief, rows, target)
         before = int(belief.count)
@@ -196,34 +185,6 @@ class RefittedLearner(AbstractNetworkLearner[Refitted]):
         """Refuse: the data that are kept have the old size."""
         raise ValueError("expected a learner that can grow, got one that is fitted to all data again")
 
-    def weights(self, belief: Refitted) -> Float[Tensor, " weight"]:
-        """Return the mean of the weights."""
-        return belief.belief.mean
-
-    def variances(self, belief: Refitted) -> Float[Tensor, " weight"]:
-        """Return the marginal variances of the weights."""
-        return belief.belief.variance
-
-    def sample(
-        self, belief: Refitted, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
-        """Draw weights from the belief."""
-        return self._plain.sample(belief.belief, num_samples, generator)
-
-    def step(
-        self,
-        belief: Refitted,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point 1"],
-        observed: Bool[Tensor, "point 1"] | None = None,
-        dt: Float[Tensor, ""] | float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> tuple[Refitted, Prediction]:
-        """Predict, score, update."""
-        outputs, cov = Full().outputs(belief.belief, self.network, inputs)
-        prediction = self.likelihood.predict(outputs, cov, target, observed)
-        return self.update(belief, inputs, target, observed), prediction
-
 
 def _without(belief: Refitted, points: int) -> Refitted:
     """Return the belief without the oldest points."""
@@ -247,7 +208,7 @@ def fab_cost(
     every: int = 0,
     memory: int = 0,
     batch: AbstractBatchPosterior | None = None,
-    mean: Float[Tensor, " weight"] | None = None,
+    mean: Weights | None = None,
 ) -> RefittedLearner:
     """Return FAB-COST: assumed density filtering, with expectation propagation at a few steps (McKenzie et al. 2020).
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.evidence.moment_matching import logistic_moments, mackay_moments, probit_moments
-from tsforecast.learners.likelihoods.likelihood import check_that
+from tsforecast.learners.likelihoods.likelihood import check_that, check_whole
+from tsforecast.learners.shapes import Batch
 
 LOGISTIC = ("exact", "mackay")
 
@@ -47,19 +48,15 @@ class AbstractSite(abc.ABC):
         """
 
     @abc.abstractmethod
-    def log_prob(self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    def log_prob(self, f: Batch, target: Batch) -> Batch:
         """Return log p(target | f)."""
 
     @abc.abstractmethod
-    def derivatives(
-        self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def derivatives(self, f: Batch, target: Batch) -> tuple[Batch, Batch]:
         """Return the first derivative of log p(target | f) by f, and the negative of the second."""
 
     @abc.abstractmethod
-    def moments(
-        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def moments(self, mean: Batch, variance: Batch, target: Batch) -> tuple[Batch, Batch]:
         """Return mean and variance of the tilted density N(f; mean, variance) p(target | f)."""
 
     def powered_moments(
@@ -87,9 +84,7 @@ class AbstractSite(abc.ABC):
         parts = zip(*(x.split(_CHUNK) for x in (mode, mean, variance, target, counts)), strict=True)
         return torch.cat([_log_mass(self, *part) for part in parts])
 
-    def bounds(
-        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def bounds(self, mean: Batch, variance: Batch, target: Batch) -> tuple[Batch, Batch]:
         """Return bounds of the mode of N(f; mean, variance) p(target | f).
 
         As the slope of the logarithm falls, that is the mean and where the slope there would lead.
@@ -120,20 +115,16 @@ class LogisticSite(AbstractSite):
         """Refuse targets other than 0 and 1."""
         _check_labels(target)
 
-    def log_prob(self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    def log_prob(self, f: Batch, target: Batch) -> Batch:
         """Return log sigmoid(f), or log sigmoid(-f) for 0."""
         return torch.nn.functional.logsigmoid((2 * target - 1) * f)
 
-    def derivatives(
-        self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def derivatives(self, f: Batch, target: Batch) -> tuple[Batch, Batch]:
         """Return y - p and p (1 - p)."""
         p = f.sigmoid()
         return target - p, p * (1 - p)
 
-    def moments(
-        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def moments(self, mean: Batch, variance: Batch, target: Batch) -> tuple[Batch, Batch]:
         """By a mixture of probit functions in closed form; by quadrature where the label is a surprise."""
         label = 2 * target - 1
         if self.rule == "mackay":
@@ -170,22 +161,18 @@ class ProbitSite(AbstractSite):
         """Refuse targets other than 0 and 1."""
         _check_labels(target)
 
-    def log_prob(self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    def log_prob(self, f: Batch, target: Batch) -> Batch:
         """Return log Phi(f), or log Phi(-f) for 0."""
         return torch.special.log_ndtr((2 * target - 1) * f)
 
-    def derivatives(
-        self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def derivatives(self, f: Batch, target: Batch) -> tuple[Batch, Batch]:
         """With r = phi(z) / Phi(z) at z = y f: y r and r (r + z)."""
         label = 2 * target - 1
         z = label * f
         ratio = (-0.5 * z.square() - 0.5 * math.log(2 * math.pi) - torch.special.log_ndtr(z)).exp()
         return label * ratio, ratio * (ratio + z)
 
-    def moments(
-        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def moments(self, mean: Batch, variance: Batch, target: Batch) -> tuple[Batch, Batch]:
         """Return them in closed form."""
         return probit_moments(mean, variance, 2 * target - 1)
 
@@ -196,31 +183,25 @@ class PoissonSite(AbstractSite):
 
     def check(self, target: Float[Tensor, " point"]) -> None:
         """Refuse targets that are no whole numbers from 0 on."""
-        check_that((target >= 0) & (target == target.round()), target, None, "to be a count 0, 1, ...")
+        check_whole(target, None, "count")
 
-    def log_prob(self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    def log_prob(self, f: Batch, target: Batch) -> Batch:
         """Return y f - exp f - log y!."""
         return target * f - f.exp() - torch.lgamma(target + 1)
 
-    def derivatives(
-        self, f: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def derivatives(self, f: Batch, target: Batch) -> tuple[Batch, Batch]:
         """Return y - r and r."""
         rate = f.exp()
         return target - rate, rate
 
-    def moments(
-        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def moments(self, mean: Batch, variance: Batch, target: Batch) -> tuple[Batch, Batch]:
         """By quadrature around the mode."""
         mode = _mode(self, mean, variance, target, torch.ones_like(mean))
         if mode.ndim != 1:
             return _quadrature(self, mode, mean, variance, target)
         return _in_chunks(functools.partial(_quadrature, self), mode, mean, variance, target)
 
-    def bounds(
-        self, mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], target: Float[Tensor, "*batch"]
-    ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+    def bounds(self, mean: Batch, variance: Batch, target: Batch) -> tuple[Batch, Batch]:
         """Return bounds that are finite where the rate at the mean is not: f + variance exp f = mean + variance y."""
         centre = mean + variance * target
         tiny = torch.finfo(centre.dtype).tiny

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
@@ -13,6 +13,19 @@ from tsforecast.core.torch_internals import normal
 from tsforecast.learners.beliefs.family import AbstractFactorFamily, AbstractFamily, damped_factor, damped_solve
 from tsforecast.learners.beliefs.full import embed
 from tsforecast.learners.networks.network import AbstractNetwork
+from tsforecast.learners.shapes import (
+    Decay,
+    Inputs,
+    Noise,
+    OutputCov,
+    Outputs,
+    Places,
+    Residual,
+    Rows,
+    Samples,
+    Scalar,
+    Weights,
+)
 
 PROJECTIONS = ("precision", "covariance")
 GAINS = ("unprojected", "projected")
@@ -28,8 +41,8 @@ class Independent:
         variance: Of the weights, positive.
     """
 
-    mean: Float[Tensor, " weight"]
-    variance: Float[Tensor, " weight"]
+    mean: Weights
+    variance: Weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +76,11 @@ class Diagonal(AbstractFactorFamily[Independent]):
         """Say whether the gain is the projected one."""
         return self.gain == "projected"
 
-    def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Independent:
+    def init(self, mean: Weights, variance: Weights) -> Independent:
         """Return the belief with these means and variances."""
         return Independent(mean, variance)
 
-    def condition(
-        self, belief: Independent, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]
-    ) -> Independent:
+    def condition(self, belief: Independent, matrix: Rows, residual: Residual) -> Independent:
         """The gain is v H' (H v H' + I)^{-1}; with one row it needs no factorisation."""
         if self.gain == "projected":
             return self.shift(belief, self.outer(matrix), matvec(matrix.mT, residual))
@@ -93,67 +104,55 @@ class Diagonal(AbstractFactorFamily[Independent]):
         """Return H diag(v) H' for the rows H of the matrix."""
         return (matrix * belief.variance) @ matrix.mT
 
-    def outputs(
-        self, belief: Independent, network: AbstractNetwork, inputs: Float[Tensor, "point *feature"]
-    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
+    def outputs(self, belief: Independent, network: AbstractNetwork, inputs: Inputs) -> tuple[Outputs, OutputCov]:
         """Ask the network; it may not need its Jacobian."""
         return network.spread(belief.mean, belief.variance, inputs)
 
-    def push(
-        self,
-        belief: Independent,
-        decay: Float[Tensor, "*decay"] | float,
-        offset: Float[Tensor, " weight"] | float,
-        noise: Float[Tensor, "*noise"] | float,
-    ) -> Independent:
+    def push(self, belief: Independent, decay: Decay, offset: Weights | float, noise: Noise) -> Independent:
         """Move each weight on its own."""
         return Independent(decay * belief.mean + offset, decay * decay * belief.variance + noise)
 
-    def temper(self, belief: Independent, keep: Float[Tensor, ""] | float, prior: Independent) -> Independent:
+    def temper(self, belief: Independent, keep: Scalar, prior: Independent) -> Independent:
         """Mix the natural parameters of each weight."""
         mine, its = keep / belief.variance, (1 - keep) / prior.variance
         variance = 1 / (mine + its)
         return Independent(variance * (mine * belief.mean + its * prior.mean), variance)
 
-    def inflate(self, belief: Independent, factor: Float[Tensor, ""] | float) -> Independent:
+    def inflate(self, belief: Independent, factor: Scalar) -> Independent:
         """Return the belief with its variances times a factor."""
         return Independent(belief.mean, belief.variance * factor)
 
-    def bound(self, belief: Independent, most: Float[Tensor, " weight"]) -> Independent:
+    def bound(self, belief: Independent, most: Weights) -> Independent:
         """Cut the variance of each weight."""
         return Independent(belief.mean, torch.minimum(belief.variance, most))
 
-    def spread(self, belief: Independent) -> Float[Tensor, " weight"]:
+    def spread(self, belief: Independent) -> Weights:
         """Return the variances."""
         return belief.variance
 
-    def mean(self, belief: Independent) -> Float[Tensor, " weight"]:
+    def mean(self, belief: Independent) -> Weights:
         """Return the means of the weights."""
         return belief.mean
 
-    def variance(self, belief: Independent) -> Float[Tensor, " weight"]:
+    def variance(self, belief: Independent) -> Weights:
         """Return the variances of the weights."""
         return belief.variance
 
-    def sample(
-        self, belief: Independent, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: Independent, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Draw each weight on its own."""
         noise = normal((num_samples, len(belief.mean)), belief.mean, generator)
         return torch.addcmul(belief.mean, belief.variance.sqrt(), noise)
 
-    def embed(self, belief: Independent, prior: Independent, places: Int[Tensor, " weight"]) -> Independent:
+    def embed(self, belief: Independent, prior: Independent, places: Places) -> Independent:
         """Put the mean and the variance of each weight in its place."""
         mean = prior.mean.index_copy(0, places, belief.mean)
         return Independent(mean, prior.variance.index_copy(0, places, belief.variance))
 
-    def curvature(self, hessian: Float[Tensor, " weight"]) -> Float[Tensor, " weight"]:
+    def curvature(self, hessian: Weights) -> Weights:
         """The diagonal of the Hessian; entries that would take precision away become zero."""
         return (-hessian).clamp_min(0)
 
-    def shift(
-        self, belief: Independent, increment: Float[Tensor, " weight"], gradient: Float[Tensor, " weight"]
-    ) -> Independent:
+    def shift(self, belief: Independent, increment: Weights, gradient: Weights) -> Independent:
         """Add to the precision of each weight, and move its mean."""
         variance = 1 / (1 / belief.variance + increment)
         return Independent(belief.mean + variance * gradient, variance)
@@ -161,11 +160,11 @@ class Diagonal(AbstractFactorFamily[Independent]):
     def descend(
         self,
         belief: Independent,
-        gradient: Float[Tensor, " weight"],
-        increment: Float[Tensor, " weight"],
+        gradient: Weights,
+        increment: Weights,
         step: float,
         anchor: Independent | None,
-        matrix: Float[Tensor, "row weight"] | None,
+        matrix: Rows | None,
     ) -> Independent:
         """On the mean and the standard deviations; the mean by all of the curvature where its matrix is known."""
         deviation, pull = belief.variance.sqrt(), torch.zeros_like(belief.mean)
@@ -183,7 +182,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
         seen = damped_solve(step * (scaled @ matrix.mT), matvec(matrix, change))
         return Independent(belief.mean + change - step * matvec(scaled.mT, seen), variance)
 
-    def outer(self, matrix: Float[Tensor, "row weight"]) -> Float[Tensor, " weight"]:
+    def outer(self, matrix: Rows) -> Weights:
         """Return the diagonal of matrix' matrix."""
         return matrix.square().sum(0)
 
@@ -198,7 +197,7 @@ class Blocked:
         covs: Covariance of each block, in the order of the weights.
     """
 
-    mean: Float[Tensor, " weight"]
+    mean: Weights
     covs: tuple[Float[Tensor, "_ _"], ...]
 
 
@@ -212,13 +211,11 @@ class BlockDiagonal(AbstractFamily[Blocked]):
 
     sizes: tuple[int, ...]
 
-    def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Blocked:
+    def init(self, mean: Weights, variance: Weights) -> Blocked:
         """Return the belief with diagonal blocks."""
         return Blocked(mean, tuple(map(torch.diag_embed, variance.split(self.sizes))))
 
-    def condition(
-        self, belief: Blocked, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]
-    ) -> Blocked:
+    def condition(self, belief: Blocked, matrix: Rows, residual: Residual) -> Blocked:
         """S_i+ = S_i - G_i H_i S_i; the gains share the predictive covariance I + sum_i H_i S_i H_i'."""
         parts = matrix.split(self.sizes, -1)
         crosses = [part @ cov for part, cov in zip(parts, belief.covs, strict=True)]
@@ -238,13 +235,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         parts = zip(matrix.split(self.sizes, -1), belief.covs, strict=True)
         return torch.stack([part @ cov @ part.mT for part, cov in parts]).sum(0)
 
-    def push(
-        self,
-        belief: Blocked,
-        decay: Float[Tensor, "*decay"] | float,
-        offset: Float[Tensor, " weight"] | float,
-        noise: Float[Tensor, "*noise"] | float,
-    ) -> Blocked:
+    def push(self, belief: Blocked, decay: Decay, offset: Weights | float, noise: Noise) -> Blocked:
         """Move each block on its own."""
         ones = torch.ones_like(belief.mean)
         moved = []
@@ -254,7 +245,7 @@ class BlockDiagonal(AbstractFamily[Blocked]):
             moved.append(by.unsqueeze(-1) * by * cov + torch.diag_embed(added))
         return Blocked(decay * belief.mean + offset, tuple(moved))
 
-    def temper(self, belief: Blocked, keep: Float[Tensor, ""] | float, prior: Blocked) -> Blocked:
+    def temper(self, belief: Blocked, keep: Scalar, prior: Blocked) -> Blocked:
         """Mix the natural parameters of each block."""
         means, covs = [], []
         rows = zip(belief.mean.split(self.sizes), belief.covs, prior.mean.split(self.sizes), prior.covs, strict=True)
@@ -265,38 +256,36 @@ class BlockDiagonal(AbstractFamily[Blocked]):
             means.append(matvec(covs[-1], keep * matvec(mine, mean) + (1 - keep) * matvec(its, prior_mean)))
         return Blocked(torch.cat(means), tuple(covs))
 
-    def inflate(self, belief: Blocked, factor: Float[Tensor, ""] | float) -> Blocked:
+    def inflate(self, belief: Blocked, factor: Scalar) -> Blocked:
         """Return the belief with each block times a factor."""
         return Blocked(belief.mean, tuple(cov * factor for cov in belief.covs))
 
-    def bound(self, belief: Blocked, most: Float[Tensor, " weight"]) -> Blocked:
+    def bound(self, belief: Blocked, most: Weights) -> Blocked:
         """Return the belief with rows and columns scaled: all correlations stay."""
         scales = (most / self.variance(belief)).clamp_max(1).sqrt().split(self.sizes)
         return Blocked(
             belief.mean, tuple(s.unsqueeze(-1) * s * cov for s, cov in zip(scales, belief.covs, strict=True))
         )
 
-    def spread(self, belief: Blocked) -> Float[Tensor, " weight"]:
+    def spread(self, belief: Blocked) -> Weights:
         """Return the variances."""
         return self.variance(belief)
 
-    def mean(self, belief: Blocked) -> Float[Tensor, " weight"]:
+    def mean(self, belief: Blocked) -> Weights:
         """Return the means of the weights."""
         return belief.mean
 
-    def variance(self, belief: Blocked) -> Float[Tensor, " weight"]:
+    def variance(self, belief: Blocked) -> Weights:
         """Return the diagonals of the blocks."""
         return torch.cat([cov.diagonal() for cov in belief.covs])
 
-    def sample(
-        self, belief: Blocked, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: Blocked, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Draw each block on its own, by its Cholesky factor."""
         noise = normal((num_samples, len(belief.mean)), belief.mean, generator).split(self.sizes, -1)
         factors = [cholesky(cov, "a block of a covariance", jitter=True) for cov in belief.covs]
         return belief.mean + torch.cat([x @ factor.mT for x, factor in zip(noise, factors, strict=True)], -1)
 
-    def embed(self, belief: Blocked, prior: Blocked, places: Int[Tensor, " weight"]) -> Blocked:
+    def embed(self, belief: Blocked, prior: Blocked, places: Places) -> Blocked:
         """Put each block into the block of the same number."""
         starts = itertools.accumulate(self.sizes, initial=0)
         parts = zip(belief.covs, prior.covs, places.split([len(cov) for cov in belief.covs]), starts, strict=False)

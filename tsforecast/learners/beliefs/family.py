@@ -4,11 +4,24 @@ import abc
 from typing import Generic, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.linalg import check_factor
 from tsforecast.learners.networks.network import AbstractNetwork
+from tsforecast.learners.shapes import (
+    Decay,
+    Inputs,
+    Noise,
+    OutputCov,
+    Outputs,
+    Places,
+    Residual,
+    Rows,
+    Samples,
+    Scalar,
+    Weights,
+)
 
 Belief = TypeVar("Belief")
 
@@ -25,32 +38,24 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
         return False
 
     @abc.abstractmethod
-    def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Belief:
+    def init(self, mean: Weights, variance: Weights) -> Belief:
         """Return the belief with independent weights."""
 
     @abc.abstractmethod
-    def condition(self, belief: Belief, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]) -> Belief:
+    def condition(self, belief: Belief, matrix: Rows, residual: Residual) -> Belief:
         """Given that `residual = matrix (theta - mean) + v` with v ~ N(0, I). Rows of zeros change nothing."""
 
     @abc.abstractmethod
     def covariance(self, belief: Belief, matrix: Float[Tensor, "*batch row weight"]) -> Float[Tensor, "*batch row row"]:
         """Return H S H' for the rows H of the matrix."""
 
-    def outputs(
-        self, belief: Belief, network: AbstractNetwork, inputs: Float[Tensor, "point *feature"]
-    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
+    def outputs(self, belief: Belief, network: AbstractNetwork, inputs: Inputs) -> tuple[Outputs, OutputCov]:
         """Return the outputs of a network at the mean, and their covariance in the network linearised there."""
         outputs, jacobian = network.linearise(self.mean(belief), inputs)
         return outputs, self.covariance(belief, jacobian)
 
     @abc.abstractmethod
-    def push(
-        self,
-        belief: Belief,
-        decay: Float[Tensor, "*decay"] | float,
-        offset: Float[Tensor, " weight"] | float,
-        noise: Float[Tensor, "*noise"] | float,
-    ) -> Belief:
+    def push(self, belief: Belief, decay: Decay, offset: Weights | float, noise: Noise) -> Belief:
         """The belief over `decay theta + offset + w` with w ~ N(0, noise).
 
         Args:
@@ -61,15 +66,15 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
         """
 
     @abc.abstractmethod
-    def temper(self, belief: Belief, keep: Float[Tensor, ""] | float, prior: Belief) -> Belief:
+    def temper(self, belief: Belief, keep: Scalar, prior: Belief) -> Belief:
         """Natural parameters mixed: `keep` of the belief's and 1 - `keep` of the prior's."""
 
     @abc.abstractmethod
-    def inflate(self, belief: Belief, factor: Float[Tensor, ""] | float) -> Belief:
+    def inflate(self, belief: Belief, factor: Scalar) -> Belief:
         """Return the belief with its covariance times a factor."""
 
     @abc.abstractmethod
-    def bound(self, belief: Belief, most: Float[Tensor, " weight"]) -> Belief:
+    def bound(self, belief: Belief, most: Weights) -> Belief:
         """The belief with no weight's variance above `most`, by scaling what is; the mean stays."""
 
     @abc.abstractmethod
@@ -77,21 +82,19 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
         """Return the covariance as `push` takes it."""
 
     @abc.abstractmethod
-    def mean(self, belief: Belief) -> Float[Tensor, " weight"]:
+    def mean(self, belief: Belief) -> Weights:
         """Return the means of the weights."""
 
     @abc.abstractmethod
-    def variance(self, belief: Belief) -> Float[Tensor, " weight"]:
+    def variance(self, belief: Belief) -> Weights:
         """Return the marginal variances of the weights."""
 
     @abc.abstractmethod
-    def sample(
-        self, belief: Belief, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: Belief, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Return reparametrised draws of the weights."""
 
     @abc.abstractmethod
-    def embed(self, belief: Belief, prior: Belief, places: Int[Tensor, " weight"]) -> Belief:
+    def embed(self, belief: Belief, prior: Belief, places: Places) -> Belief:
         """Return the belief as one over more weights.
 
         Args:
@@ -104,7 +107,7 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
             the second. Its tensors have the shapes of the prior's.
         """
 
-    def prior(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> Belief:
+    def prior(self, mean: Weights, variance: Weights) -> Belief:
         """The belief that drifts return to: that of `init`, in the least memory."""
         return self.init(mean, variance)
 
@@ -117,18 +120,18 @@ class AbstractFactorFamily(AbstractFamily[Belief]):
         """Return the precision that the negative of a Hessian adds, floored at zero."""
 
     @abc.abstractmethod
-    def shift(self, belief: Belief, increment: Float[Tensor, "*hessian"], gradient: Float[Tensor, " weight"]) -> Belief:
+    def shift(self, belief: Belief, increment: Float[Tensor, "*hessian"], gradient: Weights) -> Belief:
         """Lambda+ = Lambda + increment, m+ = m + Lambda+^{-1} gradient."""
 
     @abc.abstractmethod
     def descend(
         self,
         belief: Belief,
-        gradient: Float[Tensor, " weight"],
+        gradient: Weights,
         increment: Float[Tensor, "*hessian"],
         step: float,
         anchor: Belief | None,
-        matrix: Float[Tensor, "row weight"] | None,
+        matrix: Rows | None,
     ) -> Belief:
         """A plain gradient step of length a on the mean m and a square root B of the covariance S = B B'.
 
@@ -151,7 +154,7 @@ class AbstractFactorFamily(AbstractFamily[Belief]):
         """
 
     @abc.abstractmethod
-    def outer(self, matrix: Float[Tensor, "row weight"]) -> Float[Tensor, "*hessian"]:
+    def outer(self, matrix: Rows) -> Float[Tensor, "*hessian"]:
         """Matrix' matrix, as far as the family keeps it."""
 
 
@@ -170,7 +173,7 @@ def damped_factor(matrix: Float[Tensor, "row row"], what: str) -> Float[Tensor, 
     return factor
 
 
-def damped_solve(matrix: Float[Tensor, "row row"], vector: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
+def damped_solve(matrix: Float[Tensor, "row row"], vector: Residual) -> Residual:
     """(matrix + I)^{-1} vector; one number needs no factorisation."""
     if len(vector) == 1:
         return vector / (matrix[0] + 1)

@@ -3,13 +3,14 @@
 import dataclasses
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import cholesky, matvec
 from tsforecast.core.torch_internals import normal
 from tsforecast.learners.beliefs.family import AbstractFamily
+from tsforecast.learners.shapes import Decay, Noise, Places, Residual, Rows, Samples, Scalar, Weights
 
 
 @register_record
@@ -23,9 +24,9 @@ class LowRankCovariance:
         noise: What drifts have added since the last observation.
     """
 
-    mean: Float[Tensor, " weight"]
+    mean: Weights
     factor: Float[Tensor, "rank weight"]
-    noise: Float[Tensor, " weight"]
+    noise: Weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         if self.rank < 1:
             raise ValueError(f"expected rank to be at least 1, got {self.rank}")
 
-    def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> LowRankCovariance:
+    def init(self, mean: Weights, variance: Weights) -> LowRankCovariance:
         """The prior's variance along the directions alone, and none elsewhere."""
         directions = self.directions
         if directions is None:
@@ -65,13 +66,11 @@ class LRKF(AbstractFamily[LowRankCovariance]):
             directions = torch.linalg.qr(random)[0].T.to(mean)
         return LowRankCovariance(mean, directions * variance.sqrt(), torch.zeros_like(mean))
 
-    def prior(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> LowRankCovariance:
+    def prior(self, mean: Weights, variance: Weights) -> LowRankCovariance:
         """Without rows: all of the variance is on the diagonal."""
         return LowRankCovariance(mean, mean.new_zeros(0, len(mean)), variance)
 
-    def condition(
-        self, belief: LowRankCovariance, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]
-    ) -> LowRankCovariance:
+    def condition(self, belief: LowRankCovariance, matrix: Rows, residual: Residual) -> LowRankCovariance:
         """The gain has the noise; of the covariance the `rank` leading directions are kept."""
         cross = belief.factor @ matrix.T
         pushed = matrix * belief.noise
@@ -96,20 +95,12 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         cross = matrix @ belief.factor.T
         return cross @ cross.mT + (matrix * belief.noise) @ matrix.mT
 
-    def push(
-        self,
-        belief: LowRankCovariance,
-        decay: Float[Tensor, "*decay"] | float,
-        offset: Float[Tensor, " weight"] | float,
-        noise: Float[Tensor, "*noise"] | float,
-    ) -> LowRankCovariance:
+    def push(self, belief: LowRankCovariance, decay: Decay, offset: Weights | float, noise: Noise) -> LowRankCovariance:
         """Keep the noise until the next observation."""
         kept = decay * decay * belief.noise + noise
         return LowRankCovariance(decay * belief.mean + offset, decay * belief.factor, kept)
 
-    def temper(
-        self, belief: LowRankCovariance, keep: Float[Tensor, ""] | float, prior: LowRankCovariance
-    ) -> LowRankCovariance:
+    def temper(self, belief: LowRankCovariance, keep: Scalar, prior: LowRankCovariance) -> LowRankCovariance:
         """Refuse: beliefs of low rank are not closed under mixing.
 
         Raises:
@@ -119,39 +110,35 @@ class LRKF(AbstractFamily[LowRankCovariance]):
             "a belief of low-rank covariance cannot mix precisions: take the drift Wiener or another family"
         )
 
-    def inflate(self, belief: LowRankCovariance, factor: Float[Tensor, ""] | float) -> LowRankCovariance:
+    def inflate(self, belief: LowRankCovariance, factor: Scalar) -> LowRankCovariance:
         """Multiply rows and noise, so that the covariance has the factor."""
         return LowRankCovariance(belief.mean, belief.factor * factor**0.5, belief.noise * factor)
 
-    def bound(self, belief: LowRankCovariance, most: Float[Tensor, " weight"]) -> LowRankCovariance:
+    def bound(self, belief: LowRankCovariance, most: Weights) -> LowRankCovariance:
         """Scale the columns of weights with too large a variance."""
         variance = self.variance(belief)
         ratio = torch.where(variance > most, most / variance, 1.0)  # some may be zero
         return LowRankCovariance(belief.mean, belief.factor * ratio.sqrt(), belief.noise * ratio)
 
-    def spread(self, belief: LowRankCovariance) -> Float[Tensor, " weight"]:
+    def spread(self, belief: LowRankCovariance) -> Weights:
         """Return the marginal variances."""
         return self.variance(belief)
 
-    def mean(self, belief: LowRankCovariance) -> Float[Tensor, " weight"]:
+    def mean(self, belief: LowRankCovariance) -> Weights:
         """Return the means of the weights."""
         return belief.mean
 
-    def variance(self, belief: LowRankCovariance) -> Float[Tensor, " weight"]:
+    def variance(self, belief: LowRankCovariance) -> Weights:
         """Return the marginal variances: squares of the rows plus the noise."""
         return belief.factor.square().sum(0) + belief.noise
 
-    def sample(
-        self, belief: LowRankCovariance, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: LowRankCovariance, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Draw along the rows, and add independent noise."""
         along = normal((num_samples, len(belief.factor)), belief.mean, generator) @ belief.factor
         noise = normal((num_samples, len(belief.mean)), belief.mean, generator) * belief.noise.sqrt()
         return belief.mean + along + noise
 
-    def embed(
-        self, belief: LowRankCovariance, prior: LowRankCovariance, places: Int[Tensor, " weight"]
-    ) -> LowRankCovariance:
+    def embed(self, belief: LowRankCovariance, prior: LowRankCovariance, places: Places) -> LowRankCovariance:
         """The variance of new weights waits as noise: what brings them is the next observation."""
         mean = prior.mean.index_copy(0, places, belief.mean)
         rows = torch.nn.functional.pad(belief.factor, (0, 0, 0, self.rank - len(belief.factor)))

@@ -5,13 +5,14 @@ import functools
 from collections.abc import Iterable, Iterator
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import cholesky
 from tsforecast.core.torch_internals import is_transformed, normal
 from tsforecast.learners.beliefs.family import AbstractFamily, damped_factor
+from tsforecast.learners.shapes import Decay, Noise, Places, Residual, Rows, Samples, Scalar, Weights
 
 # Weights at a time where a temporary of the size of the factor would be made: what is read of them stays in the cache.
 _CHUNK = 1 << 13
@@ -30,8 +31,8 @@ class LowRankPrecision:
         factor: Columns of the precision's other part; each lies in one piece of memory, which is faster.
     """
 
-    mean: Float[Tensor, " weight"]
-    diagonal: Float[Tensor, " weight"]
+    mean: Weights
+    diagonal: Weights
     factor: Float[Tensor, "weight rank"]
 
 
@@ -57,17 +58,15 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         if self.rank < 0:
             raise ValueError(f"expected rank to be at least 0, got {self.rank}")
 
-    def init(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> LowRankPrecision:
+    def init(self, mean: Weights, variance: Weights) -> LowRankPrecision:
         """Return the belief with independent weights: all columns are zero."""
         return LowRankPrecision(mean, 1 / variance, mean.new_zeros(self.rank, len(mean)).T)
 
-    def prior(self, mean: Float[Tensor, " weight"], variance: Float[Tensor, " weight"]) -> LowRankPrecision:
+    def prior(self, mean: Weights, variance: Weights) -> LowRankPrecision:
         """Return the prior; it needs no columns."""
         return LowRankPrecision(mean, 1 / variance, mean.new_zeros(len(mean), 0))
 
-    def condition(
-        self, belief: LowRankPrecision, matrix: Float[Tensor, "row weight"], residual: Float[Tensor, " row"]
-    ) -> LowRankPrecision:
+    def condition(self, belief: LowRankPrecision, matrix: Rows, residual: Residual) -> LowRankPrecision:
         """m+ = m + Lambda+^{-1} H' e before anything is dropped, by Lambda+^{-1} F = U^{-1} F (I + F' U^{-1} F)^{-1}.
 
         F are the columns and those of H'.
@@ -129,13 +128,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         white = torch.linalg.solve_triangular(_inner(belief).expand(*cross.shape[:-2], -1, -1), cross, upper=False)
         return own - white.mT @ white
 
-    def push(
-        self,
-        belief: LowRankPrecision,
-        decay: Float[Tensor, "*decay"] | float,
-        offset: Float[Tensor, " weight"] | float,
-        noise: Float[Tensor, "*noise"] | float,
-    ) -> LowRankPrecision:
+    def push(self, belief: LowRankPrecision, decay: Decay, offset: Weights | float, noise: Noise) -> LowRankPrecision:
         """Exact: U+ = 1 / (decay^2 / U + q), W+ = decay U+ / U W chol((I + W' (q U+ / U) W)^{-1})."""
         diagonal = 1 / (decay * decay / belief.diagonal + noise)
         ratio = diagonal / belief.diagonal
@@ -146,9 +139,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
             moved = torch.linalg.solve_triangular(factor.T, moved, upper=True, left=False)
         return LowRankPrecision(decay * belief.mean + offset, diagonal, moved)
 
-    def temper(
-        self, belief: LowRankPrecision, keep: Float[Tensor, ""] | float, prior: LowRankPrecision
-    ) -> LowRankPrecision:
+    def temper(self, belief: LowRankPrecision, keep: Scalar, prior: LowRankPrecision) -> LowRankPrecision:
         """Exact where the prior has no columns; else columns of both are stacked and cut to the rank."""
         diagonal = keep * belief.diagonal + (1 - keep) * prior.diagonal
         keep = torch.as_tensor(keep, dtype=diagonal.dtype, device=diagonal.device)
@@ -162,23 +153,23 @@ class LOFI(AbstractFamily[LowRankPrecision]):
             return after
         return self._truncate(after, _columns(mixed.factor.T), mixed.factor.T @ mixed.factor)
 
-    def inflate(self, belief: LowRankPrecision, factor: Float[Tensor, ""] | float) -> LowRankPrecision:
+    def inflate(self, belief: LowRankPrecision, factor: Scalar) -> LowRankPrecision:
         """Return the belief with its precision divided by the factor."""
         return LowRankPrecision(belief.mean, belief.diagonal / factor, belief.factor / factor**0.5)
 
-    def bound(self, belief: LowRankPrecision, most: Float[Tensor, " weight"]) -> LowRankPrecision:
+    def bound(self, belief: LowRankPrecision, most: Weights) -> LowRankPrecision:
         """The diagonal of the precision is at least 1 / most, and so is all of it; the columns only add to it."""
         return LowRankPrecision(belief.mean, torch.maximum(belief.diagonal, 1 / most), belief.factor)
 
-    def spread(self, belief: LowRankPrecision) -> Float[Tensor, " weight"]:
+    def spread(self, belief: LowRankPrecision) -> Weights:
         """Return the marginal variances."""
         return self.variance(belief)
 
-    def mean(self, belief: LowRankPrecision) -> Float[Tensor, " weight"]:
+    def mean(self, belief: LowRankPrecision) -> Weights:
         """Return the means of the weights."""
         return belief.mean
 
-    def variance(self, belief: LowRankPrecision) -> Float[Tensor, " weight"]:
+    def variance(self, belief: LowRankPrecision) -> Weights:
         """Return diag(Lambda^{-1}), by Woodbury's identity."""
         if not belief.factor.shape[-1]:
             return 1 / belief.diagonal
@@ -187,9 +178,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
             0
         )
 
-    def sample(
-        self, belief: LowRankPrecision, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: LowRankPrecision, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Exact: z1 / sqrt(U) - U^{-1} W M^{-1} (W' z1 / sqrt(U) - z2), with M = I + W' U^{-1} W."""
         size, rank = belief.factor.shape
         white = normal((num_samples, size), belief.mean, generator) / belief.diagonal.sqrt()
@@ -198,9 +187,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
             white = white - torch.cholesky_solve(seen.T, _inner(belief)).T @ belief.factor.T / belief.diagonal
         return belief.mean + white
 
-    def embed(
-        self, belief: LowRankPrecision, prior: LowRankPrecision, places: Int[Tensor, " weight"]
-    ) -> LowRankPrecision:
+    def embed(self, belief: LowRankPrecision, prior: LowRankPrecision, places: Places) -> LowRankPrecision:
         """Columns are zero where weights are new; there are `rank` again, which more weights may have raised."""
         mean = prior.mean.index_copy(0, places, belief.mean)
         rows = torch.nn.functional.pad(belief.factor.T, (0, 0, 0, self.rank - belief.factor.shape[-1]))
@@ -208,7 +195,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         return LowRankPrecision(mean, prior.diagonal.index_copy(0, places, belief.diagonal), factor)
 
 
-def solve(belief: LowRankPrecision, vector: Float[Tensor, " weight"]) -> Float[Tensor, " weight"]:
+def solve(belief: LowRankPrecision, vector: Weights) -> Weights:
     """Return Lambda^{-1} v for a vector v."""
     scaled = vector / belief.diagonal
     if not belief.factor.shape[-1]:

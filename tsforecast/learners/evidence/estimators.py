@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.torch_internals import device_of
@@ -18,6 +17,7 @@ from tsforecast.learners.evidence.pseudo_observation import (
     Points,
     PseudoObservation,
 )
+from tsforecast.learners.shapes import Samples, Whitened
 from tsforecast.learners.weight import AbstractWeight, Unweighted
 
 HESSIANS = ("exact", "hutchinson")
@@ -168,7 +168,7 @@ class MonteCarloHessian(AbstractEvidenceEstimator):
 
 def whitened(
     model: Model, belief: Any, points: Points, weight: AbstractWeight, linearised: tuple[Tensor, Tensor] | None
-) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+) -> Whitened:
     """Return the linearised pseudo-observation of each point, by its weight and its count."""
     mean = model.family.mean(belief)
     outputs, jacobian = linearised or model.network.linearise(mean, points.inputs)
@@ -210,7 +210,7 @@ def weighted(
 
 def draw(
     family: AbstractFamily, belief: Any, num_samples: int, centred: bool, generator: torch.Generator | None
-) -> Float[Tensor, "sample weight"]:
+) -> Samples:
     """Weights from the belief, moved to its mean if they are to be centred."""
     draws = family.sample(belief, num_samples, generator)
     return draws - draws.mean(0) + family.mean(belief) if centred else draws

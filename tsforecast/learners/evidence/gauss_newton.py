@@ -8,14 +8,13 @@ from torch import Tensor
 
 from tsforecast.learners.beliefs.diagonal import Independent
 from tsforecast.learners.evidence.pseudo_observation import Model, Points
+from tsforecast.learners.shapes import Outputs, Weights
 
 _SMALL = 1e-3  # of the residual of conjugate gradients, relative to where they start: to the gradient there
 _ITERATIONS = 200  # of conjugate gradients, at most
 
 
-def step_by_products(
-    model: Model, prior: Independent, points: Points, mean: Float[Tensor, " weight"]
-) -> Float[Tensor, " weight"]:
+def step_by_products(model: Model, prior: Independent, points: Points, mean: Weights) -> Weights:
     """Return the mode of the linearised model: the least squares of `Diagonal.condition`, without a Jacobian.
 
     In units of the prior the precision is one and what the points add, so few products are enough where these say
@@ -48,7 +47,7 @@ def step_by_products(
 
 
 def whitened_outputs(
-    model: Model, outputs: Float[Tensor, "point output"], points: Points
+    model: Model, outputs: Outputs, points: Points
 ) -> tuple[Float[Tensor, "point row output"], Float[Tensor, "point row"]]:
     """Return R and e of each point: its evidence about outputs z near these is e = R (z - outputs) + v, v ~ N(0, I)."""
     each = torch.eye(outputs.shape[-1], dtype=outputs.dtype, device=outputs.device).expand(len(outputs), -1, -1)

@@ -5,12 +5,12 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.learners.evidence.estimators import AbstractEvidenceEstimator, weighted
 from tsforecast.learners.evidence.pseudo_observation import Model, Points, PseudoObservation
 from tsforecast.learners.likelihoods.classes import BernoulliLikelihood
+from tsforecast.learners.shapes import Batch
 from tsforecast.learners.weight import AbstractWeight
 
 LINKS = ("logistic", "probit", "mackay")
@@ -76,9 +76,7 @@ class MomentMatched(AbstractEvidenceEstimator):
         return observation if points.counts is None else observation.scaled(points.counts[0])
 
 
-def logistic_moments(
-    mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], label: Float[Tensor, "*batch"]
-) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+def logistic_moments(mean: Batch, variance: Batch, label: Batch) -> tuple[Batch, Batch]:
     """Mean and variance of N(f; mean, variance) sigmoid(label f), label -1 or 1, by quadrature around its mode.
 
     Points are equidistant in asinh(f): the sigmoid bends within a few units of 0, however wide the Gaussian is.
@@ -108,9 +106,7 @@ def logistic_moments(
     return matched, (mass * (grid - matched.unsqueeze(-1)).square()).sum(-1)
 
 
-def probit_moments(
-    mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], label: Float[Tensor, "*batch"]
-) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+def probit_moments(mean: Batch, variance: Batch, label: Batch) -> tuple[Batch, Batch]:
     """Mean and variance of N(f; mean, variance) Phi(label f), label -1 or 1, in closed form."""
     total = (1 + variance).sqrt()
     z = label * mean / total
@@ -119,9 +115,7 @@ def probit_moments(
     return matched, variance - variance.square() / (1 + variance) * ratio * (z + ratio)
 
 
-def mackay_moments(
-    mean: Float[Tensor, "*batch"], variance: Float[Tensor, "*batch"], label: Float[Tensor, "*batch"]
-) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+def mackay_moments(mean: Batch, variance: Batch, label: Batch) -> tuple[Batch, Batch]:
     """Mean and variance of N(f; mean, variance) sigmoid(label f), by the approximation of MacKay (1992).
 
     With k = (1 + pi variance / 8)^{-1/2}, Z = sigmoid(label k mean).

@@ -5,12 +5,13 @@ import dataclasses
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.learners.beliefs.family import AbstractFactorFamily, AbstractFamily
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.networks.network import AbstractNetwork
+from tsforecast.learners.shapes import Inputs, Observed, Residual, Rows, Scalar, Target, Weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Points:
         counts: How often each point counts, 0 or more: the power of its likelihood; None for once.
     """
 
-    inputs: Float[Tensor, "point *feature"]
-    target: Float[Tensor, "point target"]
-    observed: Bool[Tensor, "point target"] | None
+    inputs: Inputs
+    target: Target
+    observed: Observed | None
     counts: Float[Tensor, " point"] | None = None
 
     @staticmethod
@@ -61,7 +62,7 @@ class Model:
     likelihood: AbstractLikelihood
     family: AbstractFamily
 
-    def log_prob(self, weights: Float[Tensor, " weight"], points: Points) -> Float[Tensor, ""]:
+    def log_prob(self, weights: Weights, points: Points) -> Float[Tensor, ""]:
         """Return the log-likelihood of all points together."""
         outputs = self.network(weights, points.inputs)
         log_prob = self.likelihood.log_prob(outputs, points.target, points.observed)
@@ -72,7 +73,7 @@ class AbstractEvidence(abc.ABC):
     """Curvature Lambda_y and gradient g of a log-likelihood at a mean."""
 
     @abc.abstractmethod
-    def seen_from(self, change: Float[Tensor, " weight"]) -> "AbstractEvidence":
+    def seen_from(self, change: Weights) -> "AbstractEvidence":
         """Return the same quadratic where the mean is less by `change`."""
 
     @abc.abstractmethod
@@ -80,7 +81,7 @@ class AbstractEvidence(abc.ABC):
         """Return it in the form that moves the mean of the family."""
 
     @abc.abstractmethod
-    def scaled(self, factor: Float[Tensor, ""] | float) -> "AbstractEvidence":
+    def scaled(self, factor: Scalar) -> "AbstractEvidence":
         """Return the evidence of the log-likelihood times a factor."""
 
     @abc.abstractmethod
@@ -101,10 +102,10 @@ class PseudoObservation(AbstractEvidence):
         residual: What is zero where the mean is right.
     """
 
-    matrix: Float[Tensor, "row weight"]
-    residual: Float[Tensor, " row"]
+    matrix: Rows
+    residual: Residual
 
-    def seen_from(self, change: Float[Tensor, " weight"]) -> "PseudoObservation":
+    def seen_from(self, change: Weights) -> "PseudoObservation":
         """Return evidence with the residual moved; the matrix stays."""
         return PseudoObservation(self.matrix, self.residual + self.matrix @ change)
 
@@ -115,7 +116,7 @@ class PseudoObservation(AbstractEvidence):
         assert isinstance(family, AbstractFactorFamily)
         return Curvature(family.outer(self.matrix), self.matrix.T @ self.residual)
 
-    def scaled(self, factor: Float[Tensor, ""] | float) -> "PseudoObservation":
+    def scaled(self, factor: Scalar) -> "PseudoObservation":
         """Return matrix and residual times the square root."""
         return PseudoObservation(self.matrix * factor**0.5, self.residual * factor**0.5)
 
@@ -139,12 +140,12 @@ class Curvature(AbstractEvidence):
     """
 
     increment: Float[Tensor, "*hessian"]
-    gradient: Float[Tensor, " weight"]
+    gradient: Weights
 
     def _times(self, vector: Tensor) -> Tensor:
         return self.increment @ vector if self.increment.ndim == 2 else self.increment * vector
 
-    def seen_from(self, change: Float[Tensor, " weight"]) -> "Curvature":
+    def seen_from(self, change: Weights) -> "Curvature":
         """Return evidence with the gradient moved; the curvature stays."""
         return Curvature(self.increment, self.gradient + self._times(change))
 
@@ -152,7 +153,7 @@ class Curvature(AbstractEvidence):
         """Return the evidence as it is."""
         return self
 
-    def scaled(self, factor: Float[Tensor, ""] | float) -> "Curvature":
+    def scaled(self, factor: Scalar) -> "Curvature":
         """Return gradient and curvature times the factor."""
         return Curvature(self.increment * factor, self.gradient * factor)
 

@@ -8,12 +8,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent
 
-from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood, check_prediction, check_that, sum_observed
-from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
+from tsforecast.learners.likelihoods.likelihood import (
+    AbstractModeratedLikelihood,
+    check_that,
+    check_whole,
+    scaled,
+    sum_observed,
+)
+from tsforecast.learners.likelihoods.predictions import Expectation
+from tsforecast.learners.shapes import Jacobian, Observed, Outputs, Target, Whitened
 
 
 @dataclasses.dataclass(frozen=True)
-class BernoulliLikelihood(AbstractLikelihood):
+class BernoulliLikelihood(AbstractModeratedLikelihood):
     """A target of 0 or 1, with outputs as logits; each output has a target of its own.
 
     Attributes:
@@ -24,40 +31,13 @@ class BernoulliLikelihood(AbstractLikelihood):
     prediction: str = "plug-in"
     floor: float = 1e-6
 
-    def __post_init__(self) -> None:
-        check_prediction(self.prediction)
-
-    @property
-    def moderated(self) -> bool:
-        """Say whether predictions are moderated."""
-        return self.prediction == "moderated"
-
-    @property
-    def needs_covariance(self) -> bool:
-        """Say whether predictions are moderated."""
-        return self.moderated
-
-    def whiten(
-        self,
-        outputs: Float[Tensor, "point output"],
-        jacobian: Float[Tensor, "point output weight"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+    def whiten(self, outputs: Outputs, jacobian: Jacobian, target: Target, observed: Observed | None) -> Whitened:
         """Return sqrt(p (1 - p)) J and (y - p) / sqrt(p (1 - p))."""
         p = outputs.sigmoid()
         root = (p * (1 - p)).clamp_min(self.floor).sqrt()
-        residual = (target - p) / root
-        if observed is not None:
-            residual, root = torch.where(observed, residual, 0.0), root * observed
-        return jacobian * root.unsqueeze(-1), residual
+        return scaled(jacobian, (target - p) / root, root, observed)
 
-    def log_prob(
-        self,
-        outputs: Float[Tensor, "point output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Float[Tensor, " point"]:
+    def log_prob(self, outputs: Outputs, target: Target, observed: Observed | None) -> Float[Tensor, " point"]:
         """Return y f - log(1 + exp f), summed over the outputs."""
         return sum_observed(target * outputs - torch.nn.functional.softplus(outputs), observed)
 
@@ -65,24 +45,16 @@ class BernoulliLikelihood(AbstractLikelihood):
         self, outputs: Float[Tensor, "*point output"], cov: Float[Tensor, "*point output output"]
     ) -> Distribution:
         """Return the distribution of the targets; outputs are independent."""
-        return Independent(Bernoulli(logits=_logits(self.prediction, outputs, cov)), 1)
+        return Independent(Bernoulli(logits=self.moderate(outputs, cov)), 1)
 
-    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+    def moderate(self, outputs: Tensor, cov: Tensor) -> Tensor:
+        """Return logits, shrunk by their variances."""
+        return _shrunk(outputs, cov) if self.moderated else outputs
+
+    def moments(self, outputs: Tensor) -> Expectation:
         """Return the probability of a 1, and its variance."""
-        p = _logits(self.prediction, outputs, cov).sigmoid()
+        p = outputs.sigmoid()
         return Expectation(p, p * (1 - p))
-
-    def predict(
-        self,
-        outputs: Float[Tensor, "point output"],
-        cov: Float[Tensor, "point output output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Prediction:
-        """Return the probability of a 1, and the score of the target."""
-        logits = _logits(self.prediction, outputs, cov)
-        p = logits.sigmoid()
-        return Prediction(p, p * (1 - p), self.log_prob(logits, target, observed))
 
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
         """Refuse targets other than 0 and 1."""
@@ -90,7 +62,7 @@ class BernoulliLikelihood(AbstractLikelihood):
 
 
 @dataclasses.dataclass(frozen=True)
-class CategoricalLikelihood(AbstractLikelihood):
+class CategoricalLikelihood(AbstractModeratedLikelihood):
     """One of C classes, with outputs as logits; the target is the number of the class.
 
     With `p` the probabilities and `B = diag(sqrt p) - p sqrt(p)'`: `B B' = diag(p) - p p'` and, for
@@ -108,28 +80,12 @@ class CategoricalLikelihood(AbstractLikelihood):
     prediction: str = "plug-in"
 
     def __post_init__(self) -> None:
-        check_prediction(self.prediction)
+        super().__post_init__()
         for name, value in (("smoothing", self.smoothing), ("jitter", self.jitter)):
             if not 0 <= value < 1:
                 raise ValueError(f"expected {name} to be at least 0 and below 1, got {value}")
 
-    @property
-    def moderated(self) -> bool:
-        """Say whether predictions are moderated."""
-        return self.prediction == "moderated"
-
-    @property
-    def needs_covariance(self) -> bool:
-        """Say whether predictions are moderated."""
-        return self.moderated
-
-    def whiten(
-        self,
-        outputs: Float[Tensor, "point output"],
-        jacobian: Float[Tensor, "point output weight"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+    def whiten(self, outputs: Outputs, jacobian: Jacobian, target: Target, observed: Observed | None) -> Whitened:
         """Return B' J and (y - p) / sqrt p, or the whitened form with jitter."""
         p = outputs.softmax(-1)
         residual = _came(target, p).to(p.dtype) - p
@@ -161,12 +117,7 @@ class CategoricalLikelihood(AbstractLikelihood):
         residual = scale * torch.addcmul(residual, p, c * (share * residual).sum(-1, keepdim=True))
         return p * scale, p * (root.reciprocal() - c * share), residual
 
-    def log_prob(
-        self,
-        outputs: Float[Tensor, "point output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Float[Tensor, " point"]:
+    def log_prob(self, outputs: Outputs, target: Target, observed: Observed | None) -> Float[Tensor, " point"]:
         """Return the logarithm of the softmax at the class that came."""
         log_p = outputs.log_softmax(-1)
         chosen = torch.where(_came(target, outputs), log_p, 0.0).sum(-1, keepdim=observed is not None)
@@ -176,28 +127,20 @@ class CategoricalLikelihood(AbstractLikelihood):
         self, outputs: Float[Tensor, "*point output"], cov: Float[Tensor, "*point output output"]
     ) -> Distribution:
         """Return the distribution of the class."""
-        return Categorical(logits=_logits(self.prediction, outputs, cov))
+        return Categorical(logits=self.moderate(outputs, cov))
 
-    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+    def moderate(self, outputs: Tensor, cov: Tensor) -> Tensor:
+        """Return logits, shrunk by their variances."""
+        return _shrunk(outputs, cov) if self.moderated else outputs
+
+    def moments(self, outputs: Tensor) -> Expectation:
         """Return the probabilities of the classes."""
-        p = _logits(self.prediction, outputs, cov).softmax(-1)
+        p = outputs.softmax(-1)
         return Expectation(p, p * (1 - p))
-
-    def predict(
-        self,
-        outputs: Float[Tensor, "point output"],
-        cov: Float[Tensor, "point output output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Prediction:
-        """Return the probabilities of the classes."""
-        logits = _logits(self.prediction, outputs, cov)
-        p = logits.softmax(-1)
-        return Prediction(p, p * (1 - p), self.log_prob(logits, target, observed))
 
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
         """Refuse targets that are no whole numbers from 0 on."""
-        check_that((target >= 0) & (target == target.round()), target, observed, "to be a class 0, 1, ...")
+        check_whole(target, observed, "class")
 
 
 def _came(target: Tensor, p: Tensor) -> Tensor:
@@ -205,8 +148,6 @@ def _came(target: Tensor, p: Tensor) -> Tensor:
     return target == torch.arange(p.shape[-1], dtype=target.dtype, device=target.device)
 
 
-def _logits(prediction: str, outputs: Tensor, cov: Tensor) -> Tensor:
-    """Logits at the mean, or shrunk by their variances as MacKay (1992) approximates the mean of a sigmoid."""
-    if prediction == "plug-in":
-        return outputs
-    return outputs / (1 + math.pi / 8 * cov.diagonal(dim1=-2, dim2=-1)).sqrt()
+def _shrunk(logits: Tensor, cov: Tensor) -> Tensor:
+    """Return logits shrunk by their variances: the mean of a sigmoid, as MacKay (1992) approximates it."""
+    return logits / (1 + math.pi / 8 * cov.diagonal(dim1=-2, dim2=-1)).sqrt()

@@ -14,6 +14,7 @@ from torch.distributions import Distribution, MultivariateNormal
 
 from tsforecast.core.linalg import LOG_2PI, cholesky, mask_cov, solve_lower, whiten
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
+from tsforecast.learners.shapes import Jacobian, Noise, Observed, OutputCov, Outputs, Target, Whitened
 
 # What probabilities and rates are computed from: the mean of the belief, or its variance too.
 PREDICTIONS = ("plug-in", "moderated")
@@ -23,22 +24,11 @@ class AbstractLikelihood(abc.ABC):
     """p(target | outputs of the network), point by point."""
 
     @abc.abstractmethod
-    def whiten(
-        self,
-        outputs: Float[Tensor, "point output"],
-        jacobian: Float[Tensor, "point output weight"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+    def whiten(self, outputs: Outputs, jacobian: Jacobian, target: Target, observed: Observed | None) -> Whitened:
         """Return matrix H and residual e of the pseudo-observation."""
 
     @abc.abstractmethod
-    def log_prob(
-        self,
-        outputs: Float[Tensor, "point output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Float[Tensor, " point"]:
+    def log_prob(self, outputs: Outputs, target: Target, observed: Observed | None) -> Float[Tensor, " point"]:
         """Return the log-density of the observed components; it is differentiable."""
 
     @abc.abstractmethod
@@ -48,17 +38,11 @@ class AbstractLikelihood(abc.ABC):
         """Return the distribution of the target, given mean and covariance of the outputs."""
 
     @abc.abstractmethod
-    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+    def expect(self, outputs: Outputs, cov: OutputCov) -> Expectation:
         """Return mean and variance of `predictive`."""
 
     @abc.abstractmethod
-    def predict(
-        self,
-        outputs: Float[Tensor, "point output"],
-        cov: Float[Tensor, "point output output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Prediction:
+    def predict(self, outputs: Outputs, cov: OutputCov, target: Target, observed: Observed | None) -> Prediction:
         """Return the moments of `predictive`, and its log-density of a target."""
 
     @abc.abstractmethod
@@ -80,6 +64,48 @@ class AbstractLikelihood(abc.ABC):
         return False
 
 
+class AbstractModeratedLikelihood(AbstractLikelihood):
+    """A likelihood with one parameter an output, which the variance of the output may moderate in predictions.
+
+    Attributes:
+        prediction: "plug-in" at the mean of the outputs, or "moderated" by their variances.
+    """
+
+    prediction: str
+
+    def __post_init__(self) -> None:
+        if self.prediction not in PREDICTIONS:
+            raise ValueError(f"expected prediction to be one of {', '.join(PREDICTIONS)}, got {self.prediction!r}")
+
+    @property
+    def moderated(self) -> bool:
+        """Say whether predictions are moderated."""
+        return self.prediction == "moderated"
+
+    @property
+    def needs_covariance(self) -> bool:
+        """Say whether predictions are moderated."""
+        return self.moderated
+
+    @abc.abstractmethod
+    def moderate(self, outputs: Tensor, cov: Tensor) -> Tensor:
+        """Return the outputs that predictions are made of."""
+
+    @abc.abstractmethod
+    def moments(self, outputs: Tensor) -> Expectation:
+        """Return mean and variance of the target at some outputs."""
+
+    def expect(self, outputs: Outputs, cov: OutputCov) -> Expectation:
+        """Return the moments at the moderated outputs."""
+        return self.moments(self.moderate(outputs, cov))
+
+    def predict(self, outputs: Outputs, cov: OutputCov, target: Target, observed: Observed | None) -> Prediction:
+        """Return the moments at the moderated outputs, and the score of the target there."""
+        outputs = self.moderate(outputs, cov)
+        found = self.moments(outputs)
+        return Prediction(found.mean, found.variance, self.log_prob(outputs, target, observed))
+
+
 @dataclasses.dataclass(frozen=True)
 class GaussianLikelihood(AbstractLikelihood):
     """N(outputs, noise): the linearised posterior is exact where the network is linear in its weights.
@@ -88,19 +114,13 @@ class GaussianLikelihood(AbstractLikelihood):
         noise: Variance: one number, one for each output, or a covariance matrix.
     """
 
-    noise: Float[Tensor, "*noise"] | float = 1.0
+    noise: Noise = 1.0
 
     def _covariance(self, outputs: Tensor) -> Tensor:
         noise = torch.as_tensor(self.noise, dtype=outputs.dtype, device=outputs.device)
         return noise if noise.ndim == 2 else torch.diag_embed(noise.expand(outputs.shape[-1]))
 
-    def whiten(
-        self,
-        outputs: Float[Tensor, "point output"],
-        jacobian: Float[Tensor, "point output weight"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+    def whiten(self, outputs: Outputs, jacobian: Jacobian, target: Target, observed: Observed | None) -> Whitened:
         """Return R^{-1/2} J and R^{-1/2} (y - f)."""
         residual = target - outputs
         if observed is not None:
@@ -117,12 +137,7 @@ class GaussianLikelihood(AbstractLikelihood):
             return jacobian * precision.unsqueeze(-1), residual * precision
         return jacobian * self.noise**-0.5, residual * self.noise**-0.5
 
-    def log_prob(
-        self,
-        outputs: Float[Tensor, "point output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Float[Tensor, " point"]:
+    def log_prob(self, outputs: Outputs, target: Target, observed: Observed | None) -> Float[Tensor, " point"]:
         """Return the log-density of the observed components."""
         if isinstance(self.noise, Tensor) and self.noise.ndim == 2:
             return _log_normal(target - outputs, self._covariance(outputs), observed)
@@ -135,17 +150,11 @@ class GaussianLikelihood(AbstractLikelihood):
         """Return the distribution N(f, J S J' + R) of the targets."""
         return MultivariateNormal(outputs, cov + self._covariance(outputs))
 
-    def expect(self, outputs: Float[Tensor, "point output"], cov: Float[Tensor, "point output output"]) -> Expectation:
+    def expect(self, outputs: Outputs, cov: OutputCov) -> Expectation:
         """Return the outputs, and the diagonal of J S J' + R."""
         return Expectation(outputs, (cov + self._covariance(outputs)).diagonal(dim1=-2, dim2=-1))
 
-    def predict(
-        self,
-        outputs: Float[Tensor, "point output"],
-        cov: Float[Tensor, "point output output"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> Prediction:
+    def predict(self, outputs: Outputs, cov: OutputCov, target: Target, observed: Observed | None) -> Prediction:
         """Return mean and variance of the Gaussian, and the score of the target."""
         if outputs.shape[-1] == 1 and observed is None:  # no factorisation
             variance = cov[..., 0] + self.noise
@@ -156,7 +165,7 @@ class GaussianLikelihood(AbstractLikelihood):
 
     def check(self, target: Float[Tensor, "*any target"], observed: Bool[Tensor, "*any target"] | None) -> None:
         """Refuse observed numbers that are not finite."""
-        _check_finite(target, observed)
+        check_that(target.isfinite(), target, observed, "to be finite (mark what is missing as not observed)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,17 +179,14 @@ class LogDensity(AbstractLikelihood):
         self,
         outputs: Float[Tensor, "point 1"],
         jacobian: Float[Tensor, "point 1 weight"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
-    ) -> tuple[Float[Tensor, "point row weight"], Float[Tensor, "point row"]]:
+        target: Target,
+        observed: Observed | None,
+    ) -> Whitened:
         """The gradient of each point, and a residual of one."""
         return jacobian, torch.ones_like(outputs)
 
     def log_prob(
-        self,
-        outputs: Float[Tensor, "point 1"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
+        self, outputs: Float[Tensor, "point 1"], target: Target, observed: Observed | None
     ) -> Float[Tensor, " point"]:
         """Return the output: the log-density itself."""
         return outputs.squeeze(-1)
@@ -201,8 +207,8 @@ class LogDensity(AbstractLikelihood):
         self,
         outputs: Float[Tensor, "point 1"],
         cov: Float[Tensor, "point 1 1"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None,
+        target: Target,
+        observed: Observed | None,
     ) -> Prediction:
         """Return the log-density at the mean of the belief."""
         return Prediction(outputs, torch.zeros_like(outputs), outputs.squeeze(-1))
@@ -228,13 +234,21 @@ def _log_normal(residual: Tensor, cov: Tensor, observed: Tensor | None) -> Tenso
     return -0.5 * (white.square().sum((-2, -1)) + count * LOG_2PI) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
+def scaled(jacobian: Tensor, residual: Tensor, root: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return diag(root) J and the residual, both without what is not observed."""
+    if observed is not None:
+        residual, root = torch.where(observed, residual, 0.0), root * observed
+    return jacobian * root.unsqueeze(-1), residual
+
+
 def sum_observed(terms: Tensor, observed: Tensor | None) -> Tensor:
     """Sum the observed terms over the last dimension."""
     return (terms if observed is None else torch.where(observed, terms, 0.0)).sum(-1)
 
 
-def _check_finite(target: Tensor, observed: Tensor | None) -> None:
-    check_that(target.isfinite(), target, observed, "to be finite (mark what is missing as not observed)")
+def check_whole(target: Tensor, observed: Tensor | None, what: str) -> None:
+    """Raises a ValueError for an observed target that is no whole number from 0 on."""
+    check_that((target >= 0) & (target == target.round()), target, observed, f"to be a {what} 0, 1, ...")
 
 
 def check_that(fits: Tensor, target: Tensor, observed: Tensor | None, what: str) -> None:
@@ -243,9 +257,3 @@ def check_that(fits: Tensor, target: Tensor, observed: Tensor | None, what: str)
     if bool(wrong.any()):
         where = wrong.nonzero()[0].tolist()
         raise ValueError(f"expected a target {what}, got {target[tuple(where)].item():g} at index {where}")
-
-
-def check_prediction(prediction: str) -> None:
-    """Raises a ValueError for a name that is not in `PREDICTIONS`."""
-    if prediction not in PREDICTIONS:
-        raise ValueError(f"expected prediction to be one of {', '.join(PREDICTIONS)}, got {prediction!r}")

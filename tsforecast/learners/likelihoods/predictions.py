@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
+from tsforecast.learners.shapes import Outputs
 
 
 @register_record
@@ -18,8 +19,8 @@ class Expectation:
         variance: Of the target.
     """
 
-    mean: Float[Tensor, "point output"]
-    variance: Float[Tensor, "point output"]
+    mean: Outputs
+    variance: Outputs
 
 
 @register_record

@@ -3,8 +3,7 @@
 import dataclasses
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from tsforecast.core.torch_internals import normal
 from tsforecast.learners.beliefs.diagonal import Independent
@@ -15,6 +14,7 @@ from tsforecast.learners.memory.memory_update import AbstractMemoryUpdate, Cores
 from tsforecast.learners.memory.variational_fit import AbstractFit, AdamFit, LinearisedFit
 from tsforecast.learners.networks.layer_chain import LayerChain, network_and_weights
 from tsforecast.learners.networks.network import AbstractNetwork, uniform_prior
+from tsforecast.learners.shapes import Weights
 
 MEMORIES = ("none", "random", "k-center", "grs")
 FITS: dict[str, AbstractFit] = {"linearised": LinearisedFit(), "adam": AdamFit()}
@@ -47,7 +47,7 @@ def layer_variances(network: AbstractNetwork) -> tuple[float, ...]:
     return tuple(1 / (fan_in * _PASSED[activation]) for fan_in, activation in pairs)
 
 
-def random_start(variance: Float[Tensor, " weight"], generator: torch.Generator | None = None) -> Independent:
+def random_start(variance: Weights, generator: torch.Generator | None = None) -> Independent:
     """Return initial means and variances of a fit: together as wide as the prior, and nearly all of that in the means.
 
     Means are N(0, beta v) and log standard deviations N(log((1 - beta) v exp(-2 alpha^2)) / 2, alpha^2), for a prior
@@ -70,7 +70,7 @@ def vb(
     passes: int | None = None,
     prior: str = "weights",
     features: tuple[int, ...] | None = None,
-    mean: Float[Tensor, " weight"] | None = None,
+    mean: Weights | None = None,
     drift: AbstractDrift | None = None,
     generator: torch.Generator | None = None,
 ) -> MemoryLearner:

@@ -10,6 +10,7 @@ from torch import Tensor
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.torch_internals import device_of, is_transformed
 from tsforecast.learners.evidence.pseudo_observation import Points
+from tsforecast.learners.shapes import Scalar
 
 
 @register_record
@@ -99,7 +100,7 @@ class Memory:
         """Return the memory with places free that are kept elsewhere."""
         return dataclasses.replace(self, valid=self.valid & ~kept)
 
-    def later(self, dt: Float[Tensor, ""] | float, keep: Float[Tensor, ""] | float) -> "Memory":
+    def later(self, dt: Scalar, keep: Scalar) -> "Memory":
         """Return the memory after a time.
 
         Args:

@@ -9,23 +9,22 @@ import functools
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
-from torch.distributions import Distribution
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.learners.beliefs.diagonal import Diagonal, Independent
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, ExponentialForgetting, NoDrift
 from tsforecast.learners.evidence.pseudo_observation import Model, Points
-from tsforecast.learners.gaussian_learner import GaussianLearner
+from tsforecast.learners.gaussian_learner import AbstractPartlyGaussian, GaussianLearner
 from tsforecast.learners.likelihoods.classes import CategoricalLikelihood
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood, LogDensity
-from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 from tsforecast.learners.memory.coreset import Memory
 from tsforecast.learners.memory.memory_update import AbstractMemoryUpdate, Block, NoMemory
 from tsforecast.learners.memory.variational_fit import AbstractFit, LinearisedFit
 from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.shapes import Scalar, Weights
 
 
 @register_record
@@ -45,7 +44,7 @@ class Remembered:
 
 
 @dataclasses.dataclass(frozen=True)
-class MemoryLearner(AbstractNetworkLearner[Remembered]):
+class MemoryLearner(AbstractPartlyGaussian[Remembered]):
     """Blocks of observations are fitted together with a memory of earlier ones.
 
     The points of one `update` are a block: larger ones are fitted better, and cost less a point. An empty block changes
@@ -71,8 +70,8 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
 
     network: AbstractNetwork
     likelihood: AbstractLikelihood
-    mean: Float[Tensor, " weight"]
-    variance: Float[Tensor, " weight"]
+    mean: Weights
+    variance: Weights
     start: Independent
     features: tuple[int, ...]
     update_memory: AbstractMemoryUpdate = dataclasses.field(default_factory=NoMemory)
@@ -80,12 +79,12 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
     weight_drift: AbstractDrift = dataclasses.field(default_factory=NoDrift)
 
     def __post_init__(self) -> None:
-        _ = self._plain  # making it checks the prior
+        _ = self.plain  # making it checks the prior
         if self.start.mean.shape != self.mean.shape or self.start.variance.shape != self.mean.shape:
             raise ValueError(f"expected a start for {len(self.mean)} weights, got {tuple(self.start.mean.shape)}")
 
     @functools.cached_property
-    def _plain(self) -> GaussianLearner:
+    def plain(self) -> GaussianLearner:
         """Return the learner with a Gaussian alone; it drifts and predicts."""
         drift = self.weight_drift
         return GaussianLearner(self.network, self.likelihood, self.mean, self.variance, Diagonal(), weight_drift=drift)
@@ -100,59 +99,49 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
 
     def init(self) -> Remembered:
         """Return the prior, and an empty memory."""
-        prior, size = self._plain.init(), self.update_memory.size
+        prior, size = self.plain.init(), self.update_memory.size
         targets = self._targets if size else 1
         return Remembered(prior, prior, Memory.empty(size, self.features, targets, self.mean))
 
-    def drift(self, belief: Remembered, dt: Float[Tensor, ""] | float) -> Remembered:
+    def drift(self, belief: Remembered, dt: Scalar) -> Remembered:
         """Move Gaussian and fit by the drift of the weights, and let likelihoods in the memory fade."""
-        gaussian, fitted = (self._plain.drift(x, dt) for x in (belief.gaussian, belief.fitted))
+        gaussian, fitted = (self.plain.drift(x, dt) for x in (belief.gaussian, belief.fitted))
         return Remembered(gaussian, fitted, belief.memory.later(dt, kept(self.weight_drift, dt)))
 
-    def predict(self, belief: Remembered, inputs: Float[Tensor, "point *feature"]) -> Distribution:
-        """Return the distribution of the target, by the network linearised at the fit."""
-        return self._plain.predict(belief.fitted, inputs)
+    def gaussian(self, belief: Remembered) -> Independent:
+        """Return the fit."""
+        return belief.fitted
 
-    def expect(self, belief: Remembered, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
-        """Return mean and variance of the target at the fit."""
-        return self._plain.expect(belief.fitted, inputs, spread)
-
-    def update(
-        self,
-        belief: Remembered,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-        generator: torch.Generator | None = None,
-        counts: Float[Tensor, " point"] | None = None,
+    def learn(
+        self, belief: Remembered, points: Points, generator: torch.Generator | None, done: Any = None
     ) -> Remembered:
         """Fit Gaussian, memory and block together, and choose the observations that the memory keeps."""
-        if not len(target):
+        if not len(points.target):
             return belief
-        new = Memory.of(Points.of(inputs, target, observed, counts))
+        new = Memory.of(points)
         candidates = belief.memory.taken().joined(new) if len(belief.memory) else new  # no work for free places
-        prior = self._plain.prior
+        prior = self.plain.prior
         is_first = (belief.fitted.mean == prior.mean).all()
         start = _where(is_first, self.start, belief.fitted)
         model = Model(self.network, self.likelihood, Diagonal())
-        block = Block(model, self.fit, belief.gaussian, start, is_first, candidates, len(target), prior)
+        block = Block(model, self.fit, belief.gaussian, start, is_first, candidates, len(points.target), prior)
         learnt = self.update_memory(block, generator)
         memory = learnt.memory.padded(len(belief.memory)) if len(belief.memory) else belief.memory
         return Remembered(learnt.gaussian, learnt.fitted, memory)
 
     def forget(self, belief: Remembered, rate: float) -> Remembered:
         """The Gaussian and the fit are mixed with the prior, in natural parameters; the memory fades as much."""
-        gaussian, fitted = (self._plain.forget(x, rate) for x in (belief.gaussian, belief.fitted))
+        gaussian, fitted = (self.plain.forget(x, rate) for x in (belief.gaussian, belief.fitted))
         return Remembered(gaussian, fitted, belief.memory.later(0.0, 1 - rate))
 
     def adopt(self, smaller: AbstractNetworkLearner[Any], belief: Any) -> tuple["MemoryLearner", Remembered]:
         """Embed both Gaussians; inputs that are new are 0 in the memory."""
         if not isinstance(smaller, MemoryLearner):
             raise ValueError(f"expected a MemoryLearner, got {type(smaller).__name__}")
-        plain, gaussian = self._plain.adopt(smaller._plain, belief.gaussian)
-        fitted = self._plain.adopt(smaller._plain, belief.fitted)[1]
-        start = self._plain.adopt(smaller._plain, smaller.start)[1]
-        places = self._plain.network.adopt(smaller.network)[1].to(self.mean.device)
+        plain, gaussian = self.plain.adopt(smaller.plain, belief.gaussian)
+        fitted = self.plain.adopt(smaller.plain, belief.fitted)[1]
+        start = self.plain.adopt(smaller.plain, smaller.start)[1]
+        places = self.plain.network.adopt(smaller.network)[1].to(self.mean.device)
         own = torch.ones_like(self.mean, dtype=torch.bool).index_fill(0, places, False)
         start = _where(own, self.start, start)
         learner = dataclasses.replace(
@@ -163,38 +152,8 @@ class MemoryLearner(AbstractNetworkLearner[Remembered]):
             memory = memory.widened(self.features, learner._targets)
         return learner, Remembered(gaussian, fitted, memory)
 
-    def weights(self, belief: Remembered) -> Float[Tensor, " weight"]:
-        """Return the mean of the fit."""
-        return belief.fitted.mean
 
-    def variances(self, belief: Remembered) -> Float[Tensor, " weight"]:
-        """Return the variances of the fit."""
-        return belief.fitted.variance
-
-    def sample(
-        self, belief: Remembered, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
-        """Draw weights from the fit."""
-        return self._plain.sample(belief.fitted, num_samples, generator)
-
-    def step(
-        self,
-        belief: Remembered,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-        dt: Float[Tensor, ""] | float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> tuple[Remembered, Prediction]:
-        """Predict, score, update."""
-        belief = self.drift(belief, dt)
-        known = target if observed is None else torch.where(observed, target, 0.0)
-        outputs, cov = Diagonal().outputs(belief.fitted, self.network, inputs)
-        prediction = self.likelihood.predict(outputs, cov, known, observed)
-        return self.update(belief, inputs, target, observed, generator), prediction
-
-
-def kept(drift: AbstractDrift, dt: Float[Tensor, ""] | float) -> Float[Tensor, ""] | float:
+def kept(drift: AbstractDrift, dt: Scalar) -> Scalar:
     """Return the power that a drift leaves of the likelihood of an old observation: below 1 if it forgets."""
     if isinstance(drift, BayesianForgetting):
         return (1 - drift.rate) ** (dt / drift.typical)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.learners.beliefs.diagonal import Independent
+from tsforecast.learners.shapes import Weights
 
 SCORES = ("grs", "centred", "residual_variance")
 
@@ -33,7 +34,7 @@ class Factors:
 
 
 def factors_of(
-    gradient: Float[Tensor, "point weight"], precision: Float[Tensor, "point weight"], mean: Float[Tensor, " weight"]
+    gradient: Float[Tensor, "point weight"], precision: Float[Tensor, "point weight"], mean: Weights
 ) -> Factors:
     """Return Lambda_n and eta_n = g_n + Lambda_n mean (equation 5).
 
@@ -79,7 +80,7 @@ def residuals(
 def scores(
     kind: str,
     factors: Factors,
-    mean: Float[Tensor, " weight"],
+    mean: Weights,
     draws: Float[Tensor, "draw weight"],
     log_prob: Float[Tensor, "draw point"],
     at_mean: Float[Tensor, " point"],
@@ -122,7 +123,7 @@ def without(
     before: Independent,
     fitted: Independent,
     adding: bool,
-    floor: Float[Tensor, " weight"],
+    floor: Weights,
 ) -> Independent:
     """Return the Gaussian part of a belief without the points that its memory keeps.
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tsforecast.core.torch_internals import is_transformed, normal
 from tsforecast.learners.networks.network import AbstractNetwork, ModuleNetwork, places_within, weights_of
+from tsforecast.learners.shapes import Inputs, Jacobian, OutputCov, Outputs, Places, Weights
 
 # Activations whose slope is a function of what they return.
 _SLOPES: dict[type[nn.Module], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
@@ -63,9 +64,7 @@ class LayerChain(AbstractNetwork):
         parts = iter([part.view(shape) if len(shape) > 1 else part for part, shape in flat])
         return [(next(parts), next(parts) if bias else None) for bias in self.biases]
 
-    def __call__(
-        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
-    ) -> Float[Tensor, "point output"]:
+    def __call__(self, weights: Weights, inputs: Inputs) -> Outputs:
         """Return the outputs, computed layer by layer."""
         return self._forward(self._layers(weights), inputs)[-1]
 
@@ -77,20 +76,13 @@ class LayerChain(AbstractNetwork):
             values.append(_SLOPES[activation][0](x) if activation in _SLOPES else x)
         return values
 
-    def linearise(
-        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
-    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
+    def linearise(self, weights: Weights, inputs: Inputs) -> tuple[Outputs, Jacobian]:
         """Go from the last layer to the first, with all outputs at once."""
         layers = self._layers(weights)
         values = self._forward(layers, inputs)
         return values[-1], _jacobian(self._factors(layers, values), weights)
 
-    def squares(
-        self,
-        weights: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "point *feature"],
-        rows: Float[Tensor, "point row output"],
-    ) -> Float[Tensor, " weight"]:
+    def squares(self, weights: Weights, inputs: Inputs, rows: Float[Tensor, "point row output"]) -> Weights:
         """Multiply squares of the inputs of each layer by those of its gradients: there is no Jacobian."""
         layers = self._layers(weights)
         factors = self._factors(layers, self._forward(layers, inputs), rows)
@@ -99,8 +91,8 @@ class LayerChain(AbstractNetwork):
 
     def terms(
         self,
-        weights: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "point *feature"],
+        weights: Weights,
+        inputs: Inputs,
         rows: Float[Tensor, "point row output"],
         residual: Float[Tensor, "point row"],
     ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
@@ -111,12 +103,7 @@ class LayerChain(AbstractNetwork):
         squared = [(delta.square().sum(1, True), None if value is None else value.square()) for delta, value in factors]
         return _jacobian(pulled, weights).squeeze(1), _jacobian(squared, weights).squeeze(1)
 
-    def spread(
-        self,
-        weights: Float[Tensor, " weight"],
-        variance: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "point *feature"],
-    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
+    def spread(self, weights: Weights, variance: Weights, inputs: Inputs) -> tuple[Outputs, OutputCov]:
         """Add up the variance of each layer, from that of the inputs of its units: there is no Jacobian."""
         layers = self._layers(weights)
         values = self._forward(layers, inputs)
@@ -184,7 +171,7 @@ class LayerChain(AbstractNetwork):
         parts = iter([part.unflatten(-1, shape) for part, shape in flat])
         return [(next(parts), next(parts) if bias else None) for bias in self.biases]
 
-    def adopt(self, smaller: AbstractNetwork) -> tuple["LayerChain", Int[Tensor, " weight"]]:
+    def adopt(self, smaller: AbstractNetwork) -> tuple["LayerChain", Places]:
         """Find the places of the weights, layer by layer."""
         if not isinstance(smaller, LayerChain) or smaller.biases != self.biases:
             raise ValueError(f"expected a chain of {len(self.biases)} layers with the same biases, got {smaller}")
@@ -213,8 +200,8 @@ def _jacobian(factors: list[tuple[Tensor, Tensor | None]], weights: Tensor) -> T
 
 def _outer(delta: Tensor, value: Tensor) -> Tensor:
     """Their products for each point, in the order of a matrix."""
-    count, outputs = delta.shape[:2]
-    return torch.bmm(delta.reshape(count, -1, 1), value.reshape(count, 1, -1)).view(count, outputs, -1)
+    products = torch.bmm(delta.flatten(1).unsqueeze(-1), value.flatten(1).unsqueeze(1))
+    return products.view(*delta.shape[:2], delta.shape[2] * value.shape[-1])  # there may be no point
 
 
 def as_network(module: nn.Module) -> AbstractNetwork:

@@ -5,10 +5,11 @@ import dataclasses
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tsforecast.core.torch_internals import normal
+from tsforecast.learners.shapes import Inputs, Jacobian, OutputCov, Outputs, Places, Weights
 
 
 class AbstractNetwork(abc.ABC):
@@ -30,30 +31,21 @@ class AbstractNetwork(abc.ABC):
         return sum(self.sizes)
 
     @abc.abstractmethod
-    def __call__(
-        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
-    ) -> Float[Tensor, "point output"]:
+    def __call__(self, weights: Weights, inputs: Inputs) -> Outputs:
         """Return the outputs: means, log-rates or logits."""
 
     @abc.abstractmethod
-    def linearise(
-        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
-    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
+    def linearise(self, weights: Weights, inputs: Inputs) -> tuple[Outputs, Jacobian]:
         """Return the outputs, and their Jacobian with respect to the weights."""
 
-    def squares(
-        self,
-        weights: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "point *feature"],
-        rows: Float[Tensor, "point row output"],
-    ) -> Float[Tensor, " weight"]:
+    def squares(self, weights: Weights, inputs: Inputs, rows: Float[Tensor, "point row output"]) -> Weights:
         """Return the diagonal of the sum of J' R' R J over points, for the rows R and the Jacobian J of each."""
         return torch.bmm(rows, self.linearise(weights, inputs)[1]).square().sum((0, 1))
 
     def terms(
         self,
-        weights: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "point *feature"],
+        weights: Weights,
+        inputs: Inputs,
         rows: Float[Tensor, "point row output"],
         residual: Float[Tensor, "point row"],
     ) -> tuple[Float[Tensor, "point weight"], Float[Tensor, "point weight"]]:
@@ -61,12 +53,7 @@ class AbstractNetwork(abc.ABC):
         matrix = torch.bmm(rows, self.linearise(weights, inputs)[1])
         return torch.bmm(residual.unsqueeze(1), matrix).squeeze(1), matrix.square().sum(1)
 
-    def spread(
-        self,
-        weights: Float[Tensor, " weight"],
-        variance: Float[Tensor, " weight"],
-        inputs: Float[Tensor, "point *feature"],
-    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output output"]]:
+    def spread(self, weights: Weights, variance: Weights, inputs: Inputs) -> tuple[Outputs, OutputCov]:
         """Return the outputs, and J diag(v) J' of each point: their covariance where weights are independent."""
         outputs, jacobian = self.linearise(weights, inputs)
         return outputs, (jacobian * variance) @ jacobian.mT
@@ -95,7 +82,7 @@ class AbstractNetwork(abc.ABC):
 
         return torch.func.vmap(torch.func.vmap(one))(weights, inputs)
 
-    def adopt(self, smaller: "AbstractNetwork") -> tuple["AbstractNetwork", Int[Tensor, " weight"]]:
+    def adopt(self, smaller: "AbstractNetwork") -> tuple["AbstractNetwork", Places]:
         """Return the places of a smaller network's weights in this one, with more inputs, outputs or units.
 
         Args:
@@ -133,9 +120,7 @@ class ModuleNetwork(AbstractNetwork):
         """Return the shapes of all parameters."""
         return tuple(tuple(p.shape) for p in self.module.parameters())
 
-    def __call__(
-        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
-    ) -> Float[Tensor, "point output"]:
+    def __call__(self, weights: Weights, inputs: Inputs) -> Outputs:
         """Return the outputs, by `torch.func.functional_call`."""
         named = dict(self.module.named_parameters())
         parts = weights.split([p.numel() for p in named.values()])
@@ -143,9 +128,7 @@ class ModuleNetwork(AbstractNetwork):
         outputs = torch.func.functional_call(self.module, values, (inputs,))
         return outputs if outputs.ndim > 1 else outputs.unsqueeze(-1)
 
-    def linearise(
-        self, weights: Float[Tensor, " weight"], inputs: Float[Tensor, "point *feature"]
-    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output weight"]]:
+    def linearise(self, weights: Weights, inputs: Inputs) -> tuple[Outputs, Jacobian]:
         """Differentiate in reverse mode, with one pass for each output."""
 
         def one(theta: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,7 +138,7 @@ class ModuleNetwork(AbstractNetwork):
         jacobian, outputs = torch.func.vmap(torch.func.jacrev(one, has_aux=True), (None, 0))(weights, inputs)
         return outputs, jacobian
 
-    def adopt(self, smaller: AbstractNetwork) -> tuple["ModuleNetwork", Int[Tensor, " weight"]]:
+    def adopt(self, smaller: AbstractNetwork) -> tuple["ModuleNetwork", Places]:
         """Match the names of the parameters; buffers are those of this module."""
         mine = {name: tuple(p.shape) for name, p in self.module.named_parameters()}
         its = {}
@@ -178,12 +161,12 @@ def places_within(smaller: list[tuple[int, ...]], larger: list[tuple[int, ...]])
     return torch.cat(places)
 
 
-def weights_of(module: nn.Module) -> Float[Tensor, " weight"]:
+def weights_of(module: nn.Module) -> Weights:
     """The parameters of a module as one vector, in the order of `as_network`."""
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
-def uniform_prior(sizes: tuple[int, ...], variance: float | tuple[float, ...]) -> Float[Tensor, " weight"]:
+def uniform_prior(sizes: tuple[int, ...], variance: float | tuple[float, ...]) -> Weights:
     """Prior variances of all weights, the same for all or one for each layer."""
     each = variance if isinstance(variance, tuple) else (variance,) * len(sizes)
     if len(each) != len(sizes) or min(each) <= 0 or not all(map(math.isfinite, each)):

@@ -3,10 +3,11 @@
 import dataclasses
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.learners.networks.network import AbstractNetwork
+from tsforecast.learners.shapes import Inputs, Outputs, Places, Weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Subspace(AbstractNetwork):
     """
 
     network: AbstractNetwork
-    origin: Float[Tensor, " weight"]
+    origin: Weights
     basis: Float[Tensor, "weight coordinate"]
 
     @property
@@ -28,24 +29,22 @@ class Subspace(AbstractNetwork):
         """Return one number: all coordinates are one layer."""
         return (self.basis.shape[-1],)
 
-    def weights(self, coordinates: Float[Tensor, " coordinate"]) -> Float[Tensor, " weight"]:
+    def weights(self, coordinates: Float[Tensor, " coordinate"]) -> Weights:
         """Return the point in the space of the network's weights."""
         return self.origin + self.basis @ coordinates
 
-    def __call__(
-        self, weights: Float[Tensor, " coordinate"], inputs: Float[Tensor, "point *feature"]
-    ) -> Float[Tensor, "point output"]:
+    def __call__(self, weights: Float[Tensor, " coordinate"], inputs: Inputs) -> Outputs:
         """Return the outputs at the point that the coordinates name."""
         return self.network(self.weights(weights), inputs)
 
     def linearise(
-        self, weights: Float[Tensor, " coordinate"], inputs: Float[Tensor, "point *feature"]
-    ) -> tuple[Float[Tensor, "point output"], Float[Tensor, "point output coordinate"]]:
+        self, weights: Float[Tensor, " coordinate"], inputs: Inputs
+    ) -> tuple[Outputs, Float[Tensor, "point output coordinate"]]:
         """Return the network's Jacobian along the directions."""
         outputs, jacobian = self.network.linearise(self.weights(weights), inputs)
         return outputs, jacobian @ self.basis
 
-    def adopt(self, smaller: AbstractNetwork) -> tuple["Subspace", Int[Tensor, " weight"]]:
+    def adopt(self, smaller: AbstractNetwork) -> tuple["Subspace", Places]:
         """Coordinates stay; directions are those of the smaller network, and in weights that are new those of this."""
         if not isinstance(smaller, Subspace) or smaller.basis.shape[-1] != self.basis.shape[-1]:
             raise ValueError(f"expected a subspace of {self.basis.shape[-1]} dimensions, got {smaller}")

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.torch_internals import normal
+from tsforecast.learners.shapes import Weights
 
 # Added to the squared length of a reflection's vector, which is undefined for v = 0.
 _TINY = 1e-12
@@ -72,7 +73,7 @@ class Structure:
         """Return rows and columns of all matrices; kernels of convolutions are seen as such."""
         return [(shape[0], math.prod(shape[1:])) for shape in self.shapes if len(shape) > 1]
 
-    def weights(self, variables: Float[Tensor, " variable"]) -> Float[Tensor, " weight"]:
+    def weights(self, variables: Float[Tensor, " variable"]) -> Weights:
         """Return the weights as a network takes them."""
         if not (self.reflections or self.scales):
             return variables
@@ -99,7 +100,7 @@ class Structure:
         self,
         num_particles: int,
         generator: torch.Generator | None = None,
-        weights: Float[Tensor, " weight"] | None = None,
+        weights: Weights | None = None,
         like: Tensor | None = None,
     ) -> Float[Tensor, "particle variable"]:
         """Return random variables to begin with.

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
 
@@ -16,9 +16,10 @@ from tsforecast.learners.likelihoods.classes import CategoricalLikelihood
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 from tsforecast.learners.networks.network import AbstractNetwork
-from tsforecast.learners.over_network import AbstractNetworkLearner
+from tsforecast.learners.over_network import AbstractNetworkLearner, AbstractPointsLearner
 from tsforecast.learners.particles.stein import AbstractStep, Moments, direction
 from tsforecast.learners.particles.weight_posterior import WeightPosterior
+from tsforecast.learners.shapes import Inputs, Observed, Samples, Scalar, Target, Weights
 
 
 @register_record
@@ -37,14 +38,14 @@ class Particles:
 
     values: Float[Tensor, "particle variable"]
     moments: Moments
-    inputs: Float[Tensor, "point *feature"]
-    target: Float[Tensor, "point target"]
-    observed: Bool[Tensor, "point target"]
+    inputs: Inputs
+    target: Target
+    observed: Observed
     counts: Float[Tensor, " point"]
 
 
 @dataclasses.dataclass(frozen=True)
-class SteinLearner(AbstractNetworkLearner[Particles]):
+class SteinLearner(AbstractPointsLearner[Particles]):
     """Particles that move towards the posterior of all data so far, a few steps with every observation.
 
     Data are kept, as in Stein Thompson sampling (Zhang et al. 2018, algorithm 1): so neither `vmap` nor a compiled loop
@@ -92,19 +93,17 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         inputs, target = none.view(0, 1), none.view(0, 1)
         return Particles(self.start, Moments.none(self.start), inputs, target, target.bool(), none)
 
-    def drift(self, belief: Particles, dt: Float[Tensor, ""] | float) -> Particles:
+    def drift(self, belief: Particles, dt: Scalar) -> Particles:
         """Data count less; the particles move with the next update."""
         if not self.forgetting:
             return belief
         return dataclasses.replace(belief, counts=belief.counts * (1 - self.forgetting) ** dt)
 
-    def outputs(
-        self, belief: Particles, inputs: Float[Tensor, "point *feature"]
-    ) -> Float[Tensor, "particle point output"]:
+    def outputs(self, belief: Particles, inputs: Inputs) -> Float[Tensor, "particle point output"]:
         """Return the outputs of the network for every particle."""
         return torch.func.vmap(lambda x: self.network(self.posterior.weights(x), inputs))(belief.values)
 
-    def predict(self, belief: Particles, inputs: Float[Tensor, "point *feature"]) -> Distribution:
+    def predict(self, belief: Particles, inputs: Inputs) -> Distribution:
         """Return the mixture of the particles' predictions; for classes it is the mean of the probabilities."""
         if isinstance(self.likelihood, CategoricalLikelihood):
             return Categorical(probs=self.expect(belief, inputs).mean)
@@ -116,7 +115,7 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
             each = self.likelihood.predictive(outputs.movedim(0, 1), _no_cov(outputs).movedim(0, 1))
         return MixtureSameFamily(Categorical(logits=outputs.new_zeros(len(inputs), len(belief.values))), each)
 
-    def expect(self, belief: Particles, inputs: Float[Tensor, "point *feature"], spread: bool = True) -> Expectation:
+    def expect(self, belief: Particles, inputs: Inputs, spread: bool = True) -> Expectation:
         """Return mean and variance of the mixture; the spread costs nothing."""
         outputs = self.outputs(belief, inputs)
         expect = torch.func.vmap(lambda v, x, c: self.posterior.noise(v).expect(x, c))
@@ -124,37 +123,19 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         mean = each.mean.mean(0)
         return Expectation(mean, (each.variance + (each.mean - mean).square()).mean(0))
 
-    def log_prob(
-        self,
-        belief: Particles,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-    ) -> Float[Tensor, " point"]:
-        """Return the log-density of targets under the mixture."""
-        points = Points.of(inputs, target, observed)
-        each = torch.func.vmap(lambda x: self.posterior.log_likelihood(x, points))(belief.values)
-        return each.logsumexp(0) - math.log(len(belief.values))
-
-    def update(
-        self,
-        belief: Particles,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-        generator: torch.Generator | None = None,
-        counts: Float[Tensor, " point"] | None = None,
+    def learn(
+        self, belief: Particles, points: Points, generator: torch.Generator | None, done: Any = None
     ) -> Particles:
         """Keep the points, and take some steps on all data so far; none where no point says anything."""
-        kept = self.keep(belief, inputs, target, observed, counts)
+        kept = self.keep(belief, points.inputs, points.target, points.observed, points.counts)
         return self.fit(kept, self.steps, generator) if len(kept.counts) > len(belief.counts) else belief
 
     def keep(
         self,
         belief: Particles,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
+        inputs: Inputs,
+        target: Target,
+        observed: Observed | None = None,
         counts: Float[Tensor, " point"] | None = None,
     ) -> Particles:
         """Return the belief with more points, before any step: for `fit`. Points that say nothing are not kept."""
@@ -198,12 +179,7 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         return Points(*part), max(total / self.batch, 1.0)
 
     def descend(
-        self,
-        values: Float[Tensor, "particle variable"],
-        moments: Moments,
-        points: Points,
-        scale: float,
-        rate: Float[Tensor, ""] | float,
+        self, values: Float[Tensor, "particle variable"], moments: Moments, points: Points, scale: float, rate: Scalar
     ) -> tuple[Float[Tensor, "particle variable"], Moments]:
         """Return all particles after one step: a pure function for `torch.func.vmap`."""
         uphill = direction(values, self.posterior.scores(values, points, scale))
@@ -229,37 +205,26 @@ class SteinLearner(AbstractNetworkLearner[Particles]):
         """Return the weights of every particle."""
         return torch.func.vmap(self.posterior.weights)(belief.values)
 
-    def weights(self, belief: Particles) -> Float[Tensor, " weight"]:
+    def weights(self, belief: Particles) -> Weights:
         """Return the mean of the weights."""
         return self.each(belief).mean(0)
 
-    def variances(self, belief: Particles) -> Float[Tensor, " weight"]:
+    def variances(self, belief: Particles) -> Weights:
         """Return the variances of the weights among the particles."""
         return self.each(belief).var(0, correction=0)
 
-    def sample(
-        self, belief: Particles, num_samples: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "sample weight"]:
+    def sample(self, belief: Particles, num_samples: int, generator: torch.Generator | None = None) -> Samples:
         """Return the weights of particles that are drawn with replacement."""
         where = device_of(generator, belief.values)
         chosen = torch.randint(len(belief.values), (num_samples,), generator=generator, device=where)
         return torch.func.vmap(self.posterior.weights)(belief.values[chosen])
 
-    def step(
-        self,
-        belief: Particles,
-        inputs: Float[Tensor, "point *feature"],
-        target: Float[Tensor, "point target"],
-        observed: Bool[Tensor, "point target"] | None = None,
-        dt: Float[Tensor, ""] | float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> tuple[Particles, Prediction]:
-        """Predict, score, update."""
-        belief = self.drift(belief, dt)
-        expected = self.expect(belief, inputs)
-        score = self.log_prob(belief, inputs, target, observed)
-        after = self.update(belief, inputs, target, observed, generator)
-        return after, Prediction(expected.mean, expected.variance, score)
+    def scored(self, belief: Particles, points: Points) -> tuple[Prediction, None]:
+        """Return the moments of the mixture, and its log-density of the targets."""
+        expected = self.expect(belief, points.inputs)
+        each = torch.func.vmap(lambda x: self.posterior.log_likelihood(x, points))(belief.values)
+        log_prob = each.logsumexp(0) - math.log(len(belief.values))
+        return Prediction(expected.mean, expected.variance, log_prob), None
 
 
 def _no_cov(outputs: Tensor) -> Tensor:

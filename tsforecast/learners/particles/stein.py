@@ -9,11 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
+from tsforecast.learners.shapes import Scalar
 
 
-def squared_distances(
-    particles: Float[Tensor, "particle variable"],
-) -> Float[Tensor, "particle particle"]:
+def squared_distances(particles: Float[Tensor, "particle variable"]) -> Float[Tensor, "particle particle"]:
     """Return |theta_i - theta_j|^2 of all pairs, by differences: those of particles that are near stay exact."""
     return torch.cdist(particles, particles, compute_mode="donot_use_mm_for_euclid_dist").square()
 
@@ -82,11 +81,7 @@ class AbstractStep(abc.ABC):
 
     @abc.abstractmethod
     def __call__(
-        self,
-        values: Float[Tensor, "*variable"],
-        uphill: Float[Tensor, "*variable"],
-        moments: Moments,
-        rate: Float[Tensor, ""] | float,
+        self, values: Float[Tensor, "*variable"], uphill: Float[Tensor, "*variable"], moments: Moments, rate: Scalar
     ) -> tuple[Float[Tensor, "*variable"], Moments]:
         """Return the values after a step along a direction, and the moments with it."""
 
@@ -106,11 +101,7 @@ class Adam(AbstractStep):
     floor: float = 1e-8
 
     def __call__(
-        self,
-        values: Float[Tensor, "*variable"],
-        uphill: Float[Tensor, "*variable"],
-        moments: Moments,
-        rate: Float[Tensor, ""] | float,
+        self, values: Float[Tensor, "*variable"], uphill: Float[Tensor, "*variable"], moments: Moments, rate: Scalar
     ) -> tuple[Float[Tensor, "*variable"], Moments]:
         """Divide the mean of directions by the root of the mean of squares, both freed of their start at zero."""
         count = moments.count + 1
@@ -133,11 +124,7 @@ class RMSprop(AbstractStep):
     floor: float = 1e-6
 
     def __call__(
-        self,
-        values: Float[Tensor, "*variable"],
-        uphill: Float[Tensor, "*variable"],
-        moments: Moments,
-        rate: Float[Tensor, ""] | float,
+        self, values: Float[Tensor, "*variable"], uphill: Float[Tensor, "*variable"], moments: Moments, rate: Scalar
     ) -> tuple[Float[Tensor, "*variable"], Moments]:
         """Divide the direction by the root of the mean of squares."""
         square = uphill.square()

@@ -4,8 +4,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood, GaussianLikelihood
 from tsforecast.learners.networks.layer_chain import as_network
@@ -14,47 +13,21 @@ from tsforecast.learners.particles.matrix_structure import Structure
 from tsforecast.learners.particles.particle_learner import SteinLearner
 from tsforecast.learners.particles.stein import STEPS
 from tsforecast.learners.particles.weight_posterior import WeightPosterior
+from tsforecast.learners.shapes import Weights
 
 
 def svgd(
-    model: nn.Module | AbstractNetwork,
-    likelihood: AbstractLikelihood,
-    variance: float | None = None,
-    *,
-    mean: Float[Tensor, " weight"] | None = None,
-    num_particles: int = 20,
-    learns_noise: bool = False,
-    step: str = "adam",
-    generator: torch.Generator | None = None,
-    **settings: Any,
+    model: nn.Module | AbstractNetwork, likelihood: AbstractLikelihood, variance: float | None = None, **settings: Any
 ) -> SteinLearner:
-    """Return Stein variational gradient descent over the weights (Liu and Wang 2016).
+    """Return Stein variational gradient descent over the weights (Liu and Wang 2016): `s2vgd` of the weights as such.
 
     Args:
         model: A module, or a network as a function of its weights.
         likelihood: Of a target given outputs.
         variance: Of every weight in the prior; None to learn its inverse, with the prior Gamma(1, 0.1).
-        mean: Weights near which the particles begin; None for random ones, which differ between particles.
-        num_particles: M; 1 finds the mode of the posterior.
-        learns_noise: Whether the variance of a Gaussian likelihood is learnt, from that given, with the same prior of
-            its inverse.
-        step: "adam" or "rmsprop".
-        generator: Of the particles to begin with.
-        settings: Of `SteinLearner`: `rate`, `steps`, `batch`, `forgetting`.
+        settings: Of `s2vgd`, but for its structure.
     """
-    return s2vgd(
-        model,
-        likelihood,
-        variance,
-        mean=mean,
-        num_particles=num_particles,
-        reflections=0,
-        scales=False,
-        learns_noise=learns_noise,
-        step=step,
-        generator=generator,
-        **settings,
-    )
+    return s2vgd(model, likelihood, variance, reflections=0, scales=False, **settings)
 
 
 def s2vgd(
@@ -62,7 +35,7 @@ def s2vgd(
     likelihood: AbstractLikelihood,
     variance: float | None = None,
     *,
-    mean: Float[Tensor, " weight"] | None = None,
+    mean: Weights | None = None,
     num_particles: int = 20,
     reflections: int = 1,
     scales: bool = True,
@@ -74,17 +47,19 @@ def s2vgd(
     """Return structural Stein variational gradient descent (Zhang et al. 2018): particles under matrix-variate priors.
 
     Args:
-        model: As for `svgd`.
-        likelihood: As for `svgd`.
-        variance: As for `svgd`, of all variables.
-        mean: As for `svgd`; reflections are drawn, so that weights are near it without any alone.
-        num_particles: As for `svgd`.
+        model: A module, or a network as a function of its weights.
+        likelihood: Of a target given outputs.
+        variance: Of all variables in the prior; None to learn its inverse, with the prior Gamma(1, 0.1).
+        mean: Weights near which the particles begin; None for random ones, which differ between particles. Reflections
+            are drawn, so that weights are near it without any alone.
+        num_particles: M; 1 finds the mode of the posterior.
         reflections: K of each side of a matrix; see `Structure`.
         scales: Whether rows and columns have scales.
-        learns_noise: As for `svgd`.
-        step: As for `svgd`.
-        generator: As for `svgd`.
-        settings: As for `svgd`.
+        learns_noise: Whether the variance of a Gaussian likelihood is learnt, from that given, with the same prior of
+            its inverse.
+        step: "adam" or "rmsprop".
+        generator: Of the particles to begin with.
+        settings: Of `SteinLearner`: `rate`, `steps`, `batch`, `forgetting`.
 
     Raises:
         ValueError: If a number is outside of its range, or a name is unknown.

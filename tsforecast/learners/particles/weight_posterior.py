@@ -13,6 +13,7 @@ from tsforecast.learners.evidence.pseudo_observation import Points
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood, GaussianLikelihood
 from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.particles.matrix_structure import Structure
+from tsforecast.learners.shapes import Weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +68,7 @@ class WeightPosterior:
         """Return the number of variables of a particle."""
         return sum(self._groups) + self.num_precisions
 
-    def weights(self, variables: Float[Tensor, " variable"]) -> Float[Tensor, " weight"]:
+    def weights(self, variables: Float[Tensor, " variable"]) -> Weights:
         """Return the weights of the network."""
         return self.structure.weights(variables[: sum(self._groups)])
 

@@ -1,5 +1,6 @@
 """A Bayesian network that learns classes from one observation at a time."""
 
+import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from tsforecast.online.features import FeatureColumns
 from tsforecast.online.river.observations import AbstractOnline, observations_of
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
     """A Bayesian network that learns classes from one observation at a time.
 
@@ -44,46 +46,16 @@ class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
         ValueError: If a name is unknown, or a number outside of its range.
     """
 
-    def __init__(
-        self,
-        learner: str = "lofi",
-        hidden: Sequence[int] = (20,),
-        activation: str = "tanh",
-        variance: float = 0.1,
-        prediction: str = "plug-in",
-        drift: str = "auto",
-        rate: float = 1e-3,
-        weight: str = "none",
-        threshold: float = 3.0,
-        rank: int = 10,
-        expected_features: int | None = None,
-        expected_classes: int = 10,
-        detector: base.DriftDetector | base.BinaryDriftDetector | None = None,
-        burst: float = 0.5,
-        seed: int = 0,
-        settings: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__()
-        self.learner = learner
-        self.hidden = tuple(hidden)
-        self.activation = activation
-        self.variance = variance
-        self.prediction = prediction
-        self.drift = drift
-        self.rate = rate
-        self.weight = weight
-        self.threshold = threshold
-        self.rank = rank
-        self.expected_features = expected_features
-        self.expected_classes = expected_classes
-        self.detector = detector
-        self.burst = burst
-        self.seed = seed
-        self.settings = settings
-        if expected_classes < 1:
-            raise ValueError(f"expected expected_classes to be at least 1, got {expected_classes}")
-        self._labels = FeatureColumns({}, expected_classes)
-        OnlineConfig.of(self).likelihood(prediction)
+    _: dataclasses.KW_ONLY
+    prediction: str = "plug-in"
+    expected_classes: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.expected_classes < 1:
+            raise ValueError(f"expected expected_classes to be at least 1, got {self.expected_classes}")
+        self._labels = FeatureColumns({}, self.expected_classes)
+        OnlineConfig.of(self).likelihood(self.prediction)
 
     @property
     def _multiclass(self) -> bool:

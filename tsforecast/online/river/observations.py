@@ -1,6 +1,7 @@
 """Observations of river, which are dictionaries or rows of a frame, and the columns that they fill."""
 
 import abc
+import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
@@ -15,14 +16,28 @@ from tsforecast.online.config import Stream
 from tsforecast.online.features import FeatureColumns, read_features
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class AbstractOnline(base.Estimator, abc.ABC):
     """The base of classifier and regressor, with columns of features and a detector of drift."""
 
-    expected_features: int | None
-    detector: Any
-    burst: float
+    learner: str = "lofi"
+    hidden: Sequence[int] = (20,)
+    activation: str = "tanh"
+    variance: float = 0.1
+    _: dataclasses.KW_ONLY
+    drift: str = "auto"
+    rate: float = 1e-3
+    weight: str = "none"
+    threshold: float = 3.0
+    rank: int = 10
+    expected_features: int | None = None
+    detector: base.DriftDetector | base.BinaryDriftDetector | None = None
+    burst: float = 0.5
+    seed: int = 0
+    settings: dict[str, Any] | None = None
 
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
+        self.hidden = tuple(self.hidden)
         self._columns: FeatureColumns | None = None
         self._stream: Stream | None = None
         self._watching: Any = None

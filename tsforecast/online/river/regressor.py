@@ -1,5 +1,6 @@
 """A Bayesian network that learns a number from one observation at a time."""
 
+import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -14,71 +15,28 @@ from tsforecast.online.features import read_target
 from tsforecast.online.river.observations import AbstractOnline, observations_of
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class OnlineRegressor(AbstractOnline, base.MiniBatchRegressor):
     """A Bayesian network that learns a number from one observation at a time.
 
     Features are treated as `OnlineClassifier` does. The target is standardised by its statistics so far, too.
 
     Args:
-        learner: A name in `tsforecast.learners.LEARNERS`; not "adf".
-        hidden: Widths of the hidden layers; () is a linear model.
-        activation: "tanh", "relu" or "sigmoid".
-        variance: Variance of every weight in the prior.
-        noise: Variance of the standardised target around the network's output.
-        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
-            "forgetting", "exponential" or "shrink".
-        rate: Rate of the drift, for each target.
-        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: Distance from which on a target is an outlier, in standard deviations.
-        rank: Rank of lofi and lrkf.
-        expected_features: Inputs of the network to begin with; None for twice the features of the first observation, at
-            least 8.
-        detector: A drift detector of river, of which a copy sees each standardised absolute residual, before the target
-            is learnt from.
-        burst: Part of all evidence that is forgotten when the detector finds a drift.
-        seed: Seed of initial weights, and of what the learner draws.
-        settings: Further arguments of the learner's constructor, by name.
+        noise: Variance of the standardised target around the network's output. All other arguments are those of
+            `OnlineClassifier` without `prediction` and `expected_classes`. The learner is not "adf", and a detector
+            sees each standardised absolute residual.
 
     Raises:
         ValueError: If a name is unknown, or a number outside of its range.
     """
 
-    def __init__(
-        self,
-        learner: str = "lofi",
-        hidden: Sequence[int] = (20,),
-        activation: str = "tanh",
-        variance: float = 0.1,
-        noise: float = 0.5,
-        drift: str = "auto",
-        rate: float = 1e-3,
-        weight: str = "none",
-        threshold: float = 3.0,
-        rank: int = 10,
-        expected_features: int | None = None,
-        detector: base.DriftDetector | None = None,
-        burst: float = 0.5,
-        seed: int = 0,
-        settings: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__()
-        self.learner = learner
-        self.hidden = tuple(hidden)
-        self.activation = activation
-        self.variance = variance
-        self.noise = noise
-        self.drift = drift
-        self.rate = rate
-        self.weight = weight
-        self.threshold = threshold
-        self.rank = rank
-        self.expected_features = expected_features
-        self.detector = detector
-        self.burst = burst
-        self.seed = seed
-        self.settings = settings
+    _: dataclasses.KW_ONLY
+    noise: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._targets = Statistics.empty(1)
-        OnlineConfig.of(self).numeric(noise)
+        OnlineConfig.of(self).numeric(self.noise)
 
     def _begin(self, features: int) -> Stream:
         config = OnlineConfig.of(self)
