@@ -422,6 +422,19 @@ def test_bad_settings_are_refused():
 # FAB-COST.
 
 
+def test_fab_cost_predicts_a_point_without_a_label_and_learns_nothing_from_it():
+    _, inputs, target = data("logistic", points=3, dim=3)
+    learner = fab_cost(nn.Linear(3, 1), at=(5,))
+    before = learner.update(learner.init(), inputs[:2], target[:2])
+    nothing = torch.tensor([[False]])
+    after, prediction = learner.step(before, inputs[2:], torch.full((1, 1), math.nan), nothing)
+    assert_same(after.belief.mean, before.belief.mean)
+    assert_same(after.belief.cov, before.belief.cov)
+    assert int(after.count) == len(after.rows) == 2
+    assert_same(prediction.mean, learner.expect(before, inputs[2:]).mean)
+    assert prediction.log_prob.item() == 0
+
+
 def test_fab_cost_filters_between_the_steps_at_which_it_fits_all_data():
     _, inputs, target = data("logistic", points=12, dim=3)
     learner = fab_cost(nn.Linear(3, 1), variance=2.0, at=(5, 9), batch=EP())

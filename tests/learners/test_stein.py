@@ -207,7 +207,7 @@ def test_classes_are_told_by_the_mean_of_probabilities(likelihood):
     p = (outputs.softmax(-1) if several else outputs.sigmoid()).mean(0)
     assert_same(learner.expect(belief, x).mean, p)
     of_target = p.gather(-1, y.long()) if several else torch.where(y == 1, p, 1 - p)
-    assert_same(learner.scored(belief, Points(x, y, None))[0].log_prob, of_target[:, 0].log())
+    assert_same(learner.log_prob(belief, x, y), of_target[:, 0].log())
     assert_same(learner.predict(belief, x).log_prob(y[:, 0] if several else y), of_target[:, 0].log())
     assert ((of_target > 0.5).double().mean()) > 0.9
 

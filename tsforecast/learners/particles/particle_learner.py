@@ -123,6 +123,14 @@ class SteinLearner(AbstractPointsLearner[Particles]):
         mean = each.mean.mean(0)
         return Expectation(mean, (each.variance + (each.mean - mean).square()).mean(0))
 
+    def log_prob(
+        self, belief: Particles, inputs: Inputs, target: Target, observed: Observed | None = None
+    ) -> Float[Tensor, " point"]:
+        """Return the log-density of targets under the mixture."""
+        points = Points.of(inputs, target, observed)
+        each = torch.func.vmap(lambda x: self.posterior.log_likelihood(x, points))(belief.values)
+        return each.logsumexp(0) - math.log(len(belief.values))
+
     def learn(
         self, belief: Particles, points: Points, generator: torch.Generator | None, done: Any = None
     ) -> Particles:
@@ -222,9 +230,8 @@ class SteinLearner(AbstractPointsLearner[Particles]):
     def scored(self, belief: Particles, points: Points) -> tuple[Prediction, None]:
         """Return the moments of the mixture, and its log-density of the targets."""
         expected = self.expect(belief, points.inputs)
-        each = torch.func.vmap(lambda x: self.posterior.log_likelihood(x, points))(belief.values)
-        log_prob = each.logsumexp(0) - math.log(len(belief.values))
-        return Prediction(expected.mean, expected.variance, log_prob), None
+        score = self.log_prob(belief, points.inputs, points.target, points.observed)
+        return Prediction(expected.mean, expected.variance, score), None
 
 
 def _no_cov(outputs: Tensor) -> Tensor:
