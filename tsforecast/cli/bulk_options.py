@@ -40,7 +40,7 @@ def levels(text: str) -> tuple[float, ...]:
     return check_levels(found, "--quantiles")
 
 
-def is_table(chosen: AnswerOptions | Namespace) -> bool:
+def is_table(chosen: AnswerOptions) -> bool:
     """Whether --output is a file, and not a folder.
 
     Raises:
@@ -53,17 +53,6 @@ def is_table(chosen: AnswerOptions | Namespace) -> bool:
         if getattr(chosen, name) != default:
             raise ValueError(f"--{name} goes with --data BUCKETS and a folder as --output, got the file {out.name!r}")
     return True
-
-
-def as_file(chosen: AnswerOptions) -> Namespace:
-    """Return options whose answer is a file.
-
-    Raises:
-        ValueError: If --output is a folder.
-    """
-    if not is_table(chosen):
-        raise ValueError("a run of `train --irregular` answers into a file: expected --output FILE.csv or FILE.parquet")
-    return Namespace(**vars(chosen))
 
 
 def write(

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import torch
 from gluonts.model import Predictor
-from jsonargparse import Namespace
 
 from tsforecast.cli import bulk_options, irregular, options, runs
 from tsforecast.cli.answers import write_table
@@ -66,7 +65,7 @@ def run(chosen: Evaluate) -> int:
     record = options.trained_run(folder)
     if irregular.is_irregular(record):
         with runs.hold(folder):
-            return irregular.evaluate(Namespace(**vars(chosen)), folder, record, settings(folder, record))
+            return irregular.evaluate(chosen, folder, record, settings(folder, record))
     if chosen.output:
         return _score_buckets(chosen, folder, record)
     for name in ("engine", "address"):

@@ -4,7 +4,6 @@ import logging
 from pathlib import Path
 
 import torch
-from jsonargparse import Namespace
 
 from tsforecast.cli import bulk_options, irregular
 from tsforecast.cli.commands import Impute
@@ -25,8 +24,8 @@ def run(chosen: Impute) -> int:
     levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
     opened = Opened.of(chosen, chosen.run)
     if opened.is_irregular:
-        return irregular.answer("impute", bulk_options.as_file(chosen), opened.folder, opened.trained)
-    irregular.refuse_times(Namespace(**vars(chosen)))
+        return irregular.answer("impute", chosen, opened.folder, opened.trained)
+    irregular.refuse_times(chosen)
     if not bulk_options.is_table(chosen):
         data, common = bulk_options.buckets_of(chosen, None, opened.record, opened.trained)
         kept = None if chosen.paths else levels

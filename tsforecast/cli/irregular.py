@@ -13,7 +13,9 @@ import pandas as pd
 from jsonargparse import Namespace
 
 from tsforecast.cli import bulk_options, options, runs
+from tsforecast.cli.commands import Evaluate
 from tsforecast.cli.epochs import trainer_options
+from tsforecast.cli.option_groups import AnswerOptions
 from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
@@ -141,18 +143,18 @@ def is_irregular(record: Mapping[str, Any]) -> bool:
     return True
 
 
-def refuse_times(chosen: Namespace) -> None:
+def refuse_times(chosen: AnswerOptions) -> None:
     """Refuses options of times for a run on a regular grid.
 
     Raises:
         ValueError: If there are any.
     """
     for name in ("at", "every"):
-        if chosen[name] is not None:
+        if getattr(chosen, name) is not None:
             raise ValueError(f"--{name} goes with a run of `train --irregular`; this one forecasts steps of its grid")
 
 
-def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) -> int:
+def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace) -> int:
     """Writes forecasts (`predict`) or interpolation (`impute`) at any times into a file.
 
     Args:
@@ -169,10 +171,10 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
         raise ValueError("a run of `train --irregular` answers into a file: expected --output FILE.csv or FILE.parquet")
     given = {"known": None, "prediction_length": None, "start": "common"}
     for name, default in given.items():
-        if name in chosen and chosen[name] != default:
+        if getattr(chosen, name, default) != default:
             raise ValueError(f"--{name} goes with regular series; give times by --at FILE or --every TIME")
     predictor = IrregularPredictor.load(folder / runs.PREDICTOR)
-    columns = options.columns(chosen, predictor.roles)
+    columns = options.columns(vars(chosen), predictor.roles)
     entries, read = predictor.read_named(chosen.data or trained.data, columns)
     times, covariates = predictor.asked_of(entries, chosen.at, chosen.every, inside=command == "impute")
     levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
@@ -191,14 +193,14 @@ def answer(command: str, chosen: Namespace, folder: Path, trained: Namespace) ->
     return 0
 
 
-def evaluate(chosen: Namespace, folder: Path, record: Mapping[str, Any], trained: Namespace) -> int:
+def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained: Namespace) -> int:
     """Scores a run on its test windows beside baselines, into its folder.
 
     Raises:
         ValueError: If there are no test windows, or an option does not go with such a run.
     """
     for name in ("adapt", "inspect", "marks", "output"):
-        if chosen[name]:
+        if getattr(chosen, name):
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
     if record["irregular"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")

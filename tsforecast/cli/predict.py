@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 from gluonts.model import Forecast
-from jsonargparse import Namespace
 
 from tsforecast.cli import bulk_options, irregular, runs
 from tsforecast.cli.commands import Predict
@@ -38,8 +37,8 @@ def run(chosen: Predict) -> int:
     levels = bulk_options.levels(chosen.quantiles)
     opened = Opened.of(chosen, chosen.run)
     if opened.is_irregular:
-        return irregular.answer("predict", bulk_options.as_file(chosen), opened.folder, opened.trained)
-    irregular.refuse_times(Namespace(**vars(chosen)))
+        return irregular.answer("predict", chosen, opened.folder, opened.trained)
+    irregular.refuse_times(chosen)
     length, columns = opened.length, opened.columns
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:
