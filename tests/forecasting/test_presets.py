@@ -50,7 +50,8 @@ def entries(freq, length=60):
     return [{"item_id": "a", "start": pd.Period("2020-01-01", freq), "target": values}]
 
 
-def test_an_estimator_has_the_best_preset_and_what_is_given_wins():
+def test_an_estimator_has_the_best_preset_and_what_is_given_wins(caplog):
+    caplog.set_level("INFO", "tsforecast")
     given = {"persistence": 0.5, "history_length": 7, "trainer_kwargs": {"gradient_clip_val": 3.0}}
     settled = StateSpaceEstimator("sgls", "D", 5, **given).settled(entries("D"))
     best = preset("sgls", "D", 5)
@@ -59,6 +60,9 @@ def test_an_estimator_has_the_best_preset_and_what_is_given_wins():
     assert settled.trainer_kwargs == {"gradient_clip_val": 3.0, "max_epochs": best["max_epochs"]}
     assert (settled.batch_size, settled.preset) == (best["batch_size"], "none")
     assert settled.settled(entries("D")) is settled
+    (said,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("preset best: ")]
+    assert f"linear_epochs={best['linear_epochs']}" in said
+    assert "persistence" not in said
 
 
 def test_models_without_presets_and_none_are_left_as_they_are():

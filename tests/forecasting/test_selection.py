@@ -300,5 +300,7 @@ def test_an_estimator_trains_what_was_chosen(monkeypatch):
     assert len(list(predictor.predict(data))) == 3
     with pytest.raises(ValueError, match="takes no hyperparameters, got components"):
         StateSpaceEstimator("auto", "M", 4, components="level")
+    estimator.selection = None
     with pytest.raises(ValueError, match="chooses a model anew"):
         estimator.train_model(data, from_predictor=predictor)
+    assert estimator.selection is None  # it is refused before models are compared

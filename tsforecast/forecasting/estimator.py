@@ -257,10 +257,10 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         """
         self._find_freq(training_data, columns)
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
+        if self.model == AUTO and from_predictor is not None:
+            raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
         settled = self.settled(training_data)
         if settled is not self:
-            if self.model == AUTO and from_predictor is not None:
-                raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
             found = settled.train_model(
                 training_data, validation_data, from_predictor, shuffle_buffer_length, cache_data, ckpt_path
             )
@@ -315,6 +315,7 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         has_components = self.model == "rsgls-issm" or "components" in options
         if self.preset == presets.BEST and has_components and not {"components", "train_horizon"} & self._given:
             options |= self._structure(data)
+        log.info("preset %s: %s", self.preset, ", ".join(f"{name}={value}" for name, value in options.items()))
         try:
             return self._with(options, time_budget=self._left(began))
         except ValueError as error:
