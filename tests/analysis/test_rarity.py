@@ -100,7 +100,9 @@ def test_errors_have_the_size_of_their_step_of_the_season_where_sizes_differ():
     true = np.where(np.arange(season) < 6, 0.5, 2.0)
     errors = rng.normal(size=STEPS) * np.tile(true, STEPS)[:STEPS]
     share = of_season(errors, 0, LEARN, season)[:season]
-    np.testing.assert_allclose(share / share[:6].mean(), true / 0.5, rtol=0.5)
+    small, large = np.log(share).reshape(2, 6)
+    error = np.pi / 8**0.5 * (2 / (LEARN / 2)) ** 0.5  # logs of sizes have variance pi^2 / 8
+    assert abs(large.mean() - small.mean() - np.log(2.0 / 0.5)) < 4 * error
     assert share[6:].min() > share[:6].max()
     errors[300] = 4.0  # eight of its sizes, and two of others
     for known, rare in ((season, True), (1, False)):
