@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsforecast.data import load_task, read_task
+    from tsforecast.forecasting.at_once import forecast
     from tsforecast.forecasting.estimator import StateSpaceEstimator
     from tsforecast.forecasting.irregular import IrregularEstimator
     from tsforecast.forecasting.irregular_predictor import IrregularPredictor
@@ -19,6 +20,7 @@ __all__ = [
     "IrregularPredictor",
     "StateSpaceEstimator",
     "StateSpacePredictor",
+    "forecast",
     "load_predictor",
     "load_task",
     "read_task",
@@ -31,6 +33,7 @@ _HOMES = {
     "IrregularPredictor": "tsforecast.forecasting.irregular_predictor",
     "StateSpaceEstimator": "tsforecast.forecasting.estimator",
     "StateSpacePredictor": "tsforecast.forecasting.predictor",
+    "forecast": "tsforecast.forecasting.at_once",
     "load_predictor": "tsforecast.forecasting.predictor",
     "load_task": "tsforecast.data",
     "read_task": "tsforecast.data",

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _USAGE = """usage: tsforecast COMMAND ...
 
+  tsforecast forecast FILE                forecasts of all series in a file, and a picture, within seconds
   tsforecast train --data FILE            train what suits the data; the result is a run folder
   tsforecast train MODEL --data FILE      train a model of your choice; --dataset NAME for a data set of the package
   tsforecast evaluate RUN                 scores beside baselines, and pictures, into the run folder

@@ -23,7 +23,7 @@ from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 
-_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
 _CHUNK = 500  # series that are written at once
 
 
@@ -47,7 +47,7 @@ def is_table(chosen: AnswerOptions) -> bool:
         ValueError: If options of a folder go with a file.
     """
     out = Path(chosen.output)
-    if not out.name.lower().endswith(_SUFFIXES):
+    if not out.name.lower().endswith(SUFFIXES):
         return False
     for name, default in (("workers", 1), ("engine", "local"), ("address", None)):
         if getattr(chosen, name) != default:
@@ -94,7 +94,7 @@ def buckets_of(
     data = getattr(chosen, "data", None) or trained.data
     if data is None or not is_buckets(Path(data)):
         raise ValueError(
-            f"expected --output to end in {', '.join(_SUFFIXES)}, got {Path(chosen.output).name!r}; a folder is "
+            f"expected --output to end in {', '.join(SUFFIXES)}, got {Path(chosen.output).name!r}; a folder is "
             "written for --data BUCKETS, which `tsforecast bucket` makes"
         )
     survey = read_survey(Path(data))

@@ -51,7 +51,8 @@ def settled(
     decided = estimator.settled(task.train)
     found = parser([decided.model]).parse_args([decided.model])[decided.model]
     options = {name: value for name, value in decided.__init_args__.items() if name not in _OTHERS}
-    trained = {name: decided.trainer_kwargs.get(name, chosen[name]) for name in ("max_epochs", "gradient_clip_val")}
+    usual = {"max_epochs": found.max_epochs, "gradient_clip_val": chosen.gradient_clip_val}
+    trained = {name: decided.trainer_kwargs.get(name, value) for name, value in usual.items()}
     of_run = {name: value for name, value in vars(chosen).items() if name in RUN | DATA}
     found.update(Namespace(**{**of_run, **options, **{name: value or 0 for name, value in trained.items()}}))
     return decided.model, found, estimator.selection

@@ -41,6 +41,20 @@ class Bucket(ColumnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Forecast(SeedOptions, ThreadOptions, ColumnOptions):
+    """Forecast the series of a file at once, into a table and a picture."""
+
+    data: str = option(text="CSV, Parquet or a GluonTS folder (see docs/data.md)", place="FILE", reads="file")
+    horizon: int | None = option(None, "steps of a forecast; default: by frequency", least=1)
+    output: str | None = option(None, ".csv, .csv.gz or .parquet; default: FILE-forecasts.csv here", metavar="FILE")
+    quantiles: str = option("0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9", "levels between 0 and 1, with commas between",
+        metavar="LEVELS")  # fmt: skip
+    freq: str | None = option(None, _FREQ)
+    keep: str | None = option(None, "folder to write the model into", metavar="FOLDER")
+    plot_series: int = option(4, _DRAWN, least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LiveInit(LearningOptions, SeedOptions, LengthOptions, TrainedRun, SourceOptions):
     """Filter every series once, and write a store."""
 
@@ -317,6 +331,7 @@ class Tune(Command):
 
 
 RECORDS: dict[str, type[Command]] = {
+    "forecast": Forecast,
     "bucket": Bucket,
     "live init": LiveInit,
     "live serve": LiveServe,

@@ -14,6 +14,7 @@ from tsforecast.cli.option_groups import DataOptions, TrainingOptions
 from tsforecast.cli.records import Command, option
 
 _ESTIMATOR = "tsforecast.forecasting.estimator"
+_PRESETS = "tsforecast.forecasting.presets"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:
     commands = train.add_subcommands(required=False, dest="model", metavar="MODEL")
     command = parsing.command_parser(f"train {AUTO}", "A model and options that the data choose.")
     if AUTO in models:
-        _add_data_and_run(command)
+        _add_data_and_run(command, AUTO)
         records.add_options(command, AutoOptions)
     commands.add_subcommand(AUTO, command)
     for name, model in declared("tsforecast.models", "MODELS").items():
@@ -66,15 +67,15 @@ def _add_model(command: ArgumentParser, name: str, model: type[Any]) -> None:
     command.add_argument(
         "--recipe", metavar="NAME", type=str, help="options of a published row of --dataset, such as best or paper"
     )
-    if name in declared("tsforecast.forecasting.presets", "SWITCHING"):
-        presets = declared("tsforecast.forecasting.presets", "PRESETS")
+    if name in declared(_PRESETS, "SWITCHING"):
+        presets = declared(_PRESETS, "PRESETS")
         command.add_argument(
             "--preset",
             choices=presets,
             default=presets[0],
             help="settings by frequency: best, fast, those of the papers, or none; all other options win",
         )
-    _add_data_and_run(command)
+    _add_data_and_run(command, name)
     skip: set[str | int] = {
         "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models", "preset",
     }  # fmt: skip
@@ -100,10 +101,11 @@ def add_options(parser: ArgumentParser, model: type[Any], skip: Collection[str] 
     parser.add_class_arguments(model, skip=(left_out | {"data", *records}) & {*own})
 
 
-def _add_data_and_run(command: ArgumentParser) -> None:
+def _add_data_and_run(command: ArgumentParser, model: str) -> None:
     records.add_options(command, DataOptions, grouped=True)
     records.add_options(command, TrainingOptions, grouped=True)
-    command.set_defaults({"max_epochs": declared(_ESTIMATOR, "DEFAULT_EPOCHS")})
+    epochs = declared(_PRESETS, "EPOCHS").get(model, declared(_PRESETS, "DEFAULT_EPOCHS"))
+    command.set_defaults({"max_epochs": epochs})
 
 
 def check_ranges(options: Namespace) -> None:

@@ -1,6 +1,5 @@
 """What `auto` compares: models, and their options."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +9,7 @@ import numpy as np
 from tsforecast.data.calendar.frequency import calendar_unit
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.lengths import are_long, far_by_frequency
-from tsforecast.models.parts.component_names import component_names, structures_of
-
-log = logging.getLogger(__name__)
+from tsforecast.models.parts.component_names import component_names, kinds_of
 
 WINDOWS = 3  # cut points at the end of the data that candidates are compared on, at most
 _YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
@@ -58,7 +55,6 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
     if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
         return [Candidate("gls")]
-    _say_seasons(task)
     if models:
         return [candidate for name in models for candidate in FAMILIES[name](task)]
     bank, *others = _banks(task)
@@ -66,13 +62,6 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     found += _farther(task, "issm", components=_OF_DAYS) if _is_long(task) else []
     found += [Candidate("issm", {"transformation": "logit"})] if _are_shares(task) else []
     return [*found, Candidate("gls"), *_farther(task, "gls")] if _is_long(task) else found
-
-
-def _say_seasons(task: ForecastTask) -> None:
-    """Logs that a season of the year is left out where the series are too short to show it."""
-    least, length = _least_of_year(task), _length(task)
-    if length < least < np.inf:
-        log.info("no candidate has a season of the year: that takes %d steps, the median series has %d", least, length)
 
 
 def structures(task: ForecastTask) -> list[Candidate]:
@@ -103,21 +92,14 @@ def _unit(task: ForecastTask) -> str:
     return calendar_unit(task.freq)[1].partition("-")[0]
 
 
-def _least_of_year(task: ForecastTask) -> float:
-    """Return how many steps show a season of the year: two of them before the windows of the comparison."""
-    return 2 * _YEAR.get(_unit(task), np.inf) + WINDOWS * task.prediction_length
+def _shows_years(task: ForecastTask) -> bool:
+    """Return whether two years lie before the windows of the comparison."""
+    return _length(task) >= 2 * _YEAR.get(_unit(task), np.inf) + WINDOWS * task.prediction_length
 
 
 def _banks(task: ForecastTask) -> list[Candidate]:
-    """Return banks: with a yearly season where two are there, and with parameters of each series where it is long."""
-    found = [Candidate("bank")]
-    if _length(task) >= _least_of_year(task):
-        plain = structures_of("auto", task.freq)
-        yearly = [f"{structure}+year" for structure in plain[:2]]
-        found.insert(1, Candidate("bank", {"structures": ",".join([*yearly, *plain])}))
-    if _is_long(task):
-        found.insert(1, Candidate("bank", {"scales": "free"}))
-    return found
+    """Return banks: also with parameters of each series where it is long."""
+    return [Candidate("bank"), *([Candidate("bank", {"scales": "free"})] if _is_long(task) else [])]
 
 
 def _farther(task: ForecastTask, model: str, **options: Any) -> list[Candidate]:
@@ -134,8 +116,8 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     names += ["logit"] if _are_shares(task) else []
     varied: list[dict[str, Any]] = [{}, {"objective": "likelihood"}, *({"transformation": name} for name in names)]
     usual = "+".join(component_names("auto", task.freq))
-    varied += [{"components": one} for one in structures_of("auto", task.freq) if one != usual]
-    varied += [{"components": f"{usual}+year"}] if any("year" in str(bank) for bank in _banks(task)) else []
+    varied += [{"components": one} for one in kinds_of(task.freq) if one != usual and "year" not in one]
+    varied += [{"components": f"{usual}+year"}] if _shows_years(task) else []
     varied += [{"scales": "network"}] if len(task.entries) >= _MANY else []
     recent = _FEW_WINDOWS * task.prediction_length
     varied += [{"train_length": recent}] if _length(task) >= 2 * recent else []

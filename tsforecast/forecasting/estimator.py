@@ -59,7 +59,6 @@ from tsforecast.nn.decoders import DECODERS
 
 log = logging.getLogger(__name__)
 
-DEFAULT_EPOCHS = 40
 _BATCH = 64
 _UNKNOWN = "D"  # the frequency by which options are checked while that of the data is not known
 _LEAST_BATCHES = 4
@@ -112,7 +111,9 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
             for a short list of likely ones.
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
-        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, gradient clipped at 10, no files written).
+        trainer_kwargs: Options of Lightning's `Trainer` (default: 8 epochs of a bank and 40 of others,
+            gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but the weights of its
+            structures, by the past of each series.
         hyperparameters: Hyperparameters of the model.
 
     Raises:
@@ -284,7 +285,8 @@ class StateSpaceEstimator(PyTorchLightningEstimator):
         validation = None
         if validation_data is not None:
             validation = self.create_validation_data_loader(prepare(validation_data), module)
-        options = {"max_epochs": DEFAULT_EPOCHS, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
+        epochs = presets.EPOCHS.get(self.model, presets.DEFAULT_EPOCHS)
+        options = {"max_epochs": epochs, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
         if self.plateau or self.time_budget is not None:
             given = options.pop("callbacks", None) or []
             pace = Pace(self.plateau, self.time_budget)

@@ -10,6 +10,9 @@ SWITCHING = ("sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")  # m
 BEST = "best"
 NONE = "none"
 PRESETS = (BEST, "fast", "paper", NONE)
+# Length of a training: that of a bank begins with what other series have taught.
+DEFAULT_EPOCHS = 40
+EPOCHS = {"bank": 8}
 _LINEAR = 0.85  # share of a training of a given length in which the linear model inside is trained alone
 
 Options = dict[str, Any]

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tsforecast.data.calendar.frequency import default_season, expected_alias_wa
 from tsforecast.data.quantiles import forecast_quantiles
 from tsforecast.data.task import ForecastTask, instances, last_steps
 from tsforecast.forecasting.candidates import WINDOWS, Candidate, candidates
+from tsforecast.forecasting.presets import EPOCHS
 from tsforecast.progress import follow, silent_trainings
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Trial:
 
     Attributes:
         candidate: The candidate.
-        epochs: Length of the training.
+        epochs: Length of the training, at most: see `trained`.
         losses: CRPS of every series on the windows, by twenty quantiles; infinite where the training diverged.
         size: Sum of the absolute labels.
         seconds: What training and scoring took.
@@ -52,6 +53,11 @@ class Trial:
     size: float
     seconds: float
     quantiles: NDArray[np.float64] | None = None
+
+    @property
+    def trained(self) -> int:
+        """Return the epochs of the training: a model that begins with learnt parameters has fewer."""
+        return min(self.epochs, EPOCHS.get(self.candidate.model, self.epochs))
 
     @property
     def crps(self) -> float:
@@ -99,7 +105,7 @@ class Selection:
                             "options": dict(trial.candidate.options),
                             "relative": score if np.isfinite(score) else None,  # JSON has no infinity
                             "crps": trial.crps if np.isfinite(score) else None,
-                            "epochs": epochs,
+                            "epochs": trial.trained,
                             "seconds": round(trial.seconds, 1),
                         }
                     )
@@ -153,7 +159,7 @@ def select(
         for candidate in follow(left, f"selection, {epochs} epochs", len(left), "candidates"):
             if trials and time_budget is not None and time.monotonic() - began > time_budget:
                 break
-            done.append(_trial(candidate, epochs, held_out, labels, train))
+            done.append(_trial(candidate, epochs, held_out, labels, train, trials))
             trials.append(done[-1])
         if len(done) < len(left):
             break
@@ -234,13 +240,19 @@ def _trial(
     task: ForecastTask,
     labels: tuple[NDArray[np.float64], NDArray[np.int64]],
     train: Callable[[Candidate, int, Sequence[dict[str, Any]]], Predictor],
+    before: Sequence[Trial],
 ) -> Trial:
-    """Return the scores of a short training, infinite where it diverges."""
+    """Return the scores of a short training, infinite where it diverges; none is longer than the model is trained."""
+    longest = EPOCHS.get(candidate.model, epochs)
+    if longest <= epochs:
+        for trial in before:
+            if trial.candidate is candidate and trial.trained == longest:
+                return replace(trial, epochs=epochs, seconds=0.0)
     began = time.monotonic()
     values, owner = labels
     try:
         with silent_trainings():
-            quantiles = quantiles_of(train(candidate, epochs, task.train), task)
+            quantiles = quantiles_of(train(candidate, min(epochs, longest), task.train), task)
         losses = np.bincount(owner, _crps(quantiles, values), len(task.entries)).astype(np.float64)
     except ArithmeticError as error:
         log.info("%s diverged: %s", candidate, error)

@@ -11,6 +11,7 @@ from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bank_inference import BankInference
 from tsforecast.models.parts.bank_members import AbstractBankDynamics
+from tsforecast.models.parts.bank_prior import begin, learnt
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics
@@ -25,6 +26,8 @@ from tsforecast.models.transformations import OF_SIZE_ONE
 # Initial values, by which structures that are alike begin to differ: a trend that hardly turns, a level that forgets
 # slowly.
 _SLOPE, _LEVEL, _DAMPING = -5.0, -1.5, 3.0
+_APART = 1.2  # between logarithms of the noises of models that differ in nothing else
+_AUTO = ["none", "symlog"] * 3
 _LEAST_SHAPE = 0.0  # logarithm: with a shape of 1 two thirds of the variances lie within a factor of ten
 
 
@@ -46,7 +49,8 @@ class BankDynamics(AbstractBankDynamics):
         # The transformation is a category of series: its parameters deviate from what all share.
         cardinality = [*data.cardinality, len(transformations)]
         wide = dataclasses.replace(data, num_series=0 if self.is_pooled else data.num_series, cardinality=cardinality)
-        self.members = torch.nn.ModuleList([_begun(ISSMDynamics(wide, description)) for description in structures])
+        repeats = [transformations[:place].count(name) for place, name in enumerate(transformations)]
+        self.members = torch.nn.ModuleList([_begun(ISSMDynamics(wide, one), repeats) for one in structures])
         names = [name for member in self.structures for name in member.season_names]
         self.season_names = tuple(dict.fromkeys(names))
         self.log_prior = torch.nn.Parameter(torch.zeros(len(structures), len(transformations)))
@@ -115,8 +119,13 @@ class BankDynamics(AbstractBankDynamics):
         return self.log_volatility_memory.clamp(0.0, 9.0).exp()
 
 
-def _begun(dynamics: ISSMDynamics) -> ISSMDynamics:
-    """Return the dynamics with the initial values of their structure."""
+def _begun(dynamics: ISSMDynamics, repeats: list[int]) -> ISSMDynamics:
+    """Return the dynamics with the initial values of their structure.
+
+    Args:
+        dynamics: Of a structure.
+        repeats: How often each transformation has stood before: its structures move less, more, less still, ..
+    """
     structure = dynamics.structure
     assert structure is not None
     noises = structure.noise_names
@@ -126,6 +135,9 @@ def _begun(dynamics: ISSMDynamics) -> ISSMDynamics:
         for name, value in (("trend.level", _LEVEL), ("trend.slope", _SLOPE), ("damped_level", _DAMPING)):
             if name in places:
                 dynamics.parameters_of_series.population[places.index(name)] = value
+        for place, repeat in enumerate(repeats):
+            away = _APART * ((repeat + 1) // 2) * (-1) ** repeat
+            dynamics.parameters_of_series.categories[-1][place, : len(noises) - 1] += away
     return dynamics
 
 
@@ -144,10 +156,13 @@ class BankForecaster(AbstractForecaster[BankInference]):
             chooses by the frequency: levels and trends, damped and not, with its seasons, and some without.
         transformations: Names joined by ",", of values in units of the series' mean size: none; symlog, a logarithm
             from about a tenth of that size on, of either sign; symsqrt, a square root likewise; asinh, which begins to
-            bend at that size. "auto" takes none and symlog.
+            bend at that size. One that stands there again is another model, with noises of its own. "auto" takes none
+            and symlog, each three times.
         scales: "pooled" for noises, dampings and priors that all series share; "free" for deviations of each series.
         clip: "nonnegative" cuts forecasts at zero, and "none" does not. "auto" does if the training data have no
             negative value.
+        prior: Where the parameters begin: "learnt" with what series of the same frequency elsewhere have taught, see
+            `tsforecast.models.parts.bank_prior`; "none" with values by rules of thumb.
 
     Raises:
         ValueError: If an option is not known or out of its range.
@@ -162,13 +177,16 @@ class BankForecaster(AbstractForecaster[BankInference]):
         transformations: str = "auto",
         scales: str = "pooled",
         clip: str = "auto",
+        prior: str = "learnt",
     ) -> None:
-        names = ["none", "symlog"] if transformations == "auto" else transformations.replace(" ", "").split(",")
+        one_of(("learnt", "none"), prior=prior)
+        names = _AUTO if transformations == "auto" else transformations.replace(" ", "").split(",")
         for name in names:
             one_of(tuple(OF_SIZE_ONE), transformations=name)
-        if len(set(names)) < len(names):
-            raise ValueError(f"expected every transformation once, got {transformations!r}")
         dynamics = BankDynamics(data, structures_of(structures, data.freq), names, scales)
+        known = learnt(data.freq) if prior == "learnt" and not dynamics.log_power.is_meta else None
+        if known is not None:
+            begin(dynamics, known)
         units = Units(data, Scaling(transformation="none", clip=clip))
         inference = BankInference(dynamics, units, training.objective)
         super().__init__(data, (training,), inference, ParameterGroups(training.learning_rate))

@@ -26,13 +26,20 @@ _PRESETS = {
 }
 
 # Structures of a bank: all of these with the seasons of the frequency, and some without, for series whose seasons are
-# noise. Below a day, where seasons have many factors, one structure has all of them and some have the day alone.
+# noise. Days and weeks have a year beside these: its prior, not a threshold of length, says what a short history shows.
+# Below a day, where seasons have many factors, one structure has all of them and some have the day alone.
 _KINDS = ("level", "damped_level", "trend", "damped_trend")
 _PLAIN = ("level", "damped_trend")
+_YEARLY = {
+    "D": ("level+day_of_week+year", "damped_level+day_of_week+year"),
+    "W": ("level+year", "damped_level+year", "level+year_with_10_harmonics", "damped_level+year_with_10_harmonics"),
+}
 _BELOW_A_DAY = (
     "damped_level+hour_of_day+hour_by_kind_of_day+day_of_week",
+    "damped_level+hour_of_day+day_of_week",
     "damped_level+hour_of_day",
     "level+hour_of_day",
+    "damped_level",
 )
 
 
@@ -47,17 +54,22 @@ def structures_of(structures: str, freq: str) -> list[str]:
         ValueError: If a name is not known, or a structure occurs twice.
     """
     if structures == "auto":
-        unit = freq.lstrip("0123456789").split("-")[0]
-        if unit in ("h", "min"):
-            return [*_BELOW_A_DAY]
-        seasons = _PRESETS.get(unit, ("level", "level"))[0].split("+")[1:]
-        seasons = [name for name in seasons if name not in _OTHERS]
-        descriptions = ["+".join([kind, *seasons]) for kind in _KINDS]
-        return descriptions + ([*_PLAIN] if seasons else [])
+        return kinds_of(freq)
     descriptions = ["+".join(component_names(description, freq)) for description in structures.split(",")]
     if len(set(descriptions)) < len(descriptions):
         raise ValueError(f"expected every structure once, got {structures!r}")
     return descriptions
+
+
+def kinds_of(freq: str) -> list[str]:
+    """Return the descriptions of the structures that a bank has for a frequency."""
+    unit = freq.lstrip("0123456789").split("-")[0]
+    if unit in ("h", "min"):
+        return [*_BELOW_A_DAY]
+    seasons = _PRESETS.get(unit, ("level", "level"))[0].split("+")[1:]
+    seasons = [name for name in seasons if name not in _OTHERS]
+    descriptions = ["+".join([kind, *seasons]) for kind in _KINDS]
+    return descriptions + ([*_PLAIN] if seasons else []) + [*_YEARLY.get(unit, ())]
 
 
 def component_names(components: str, freq: str) -> list[str]:

@@ -13,7 +13,7 @@ from tsforecast.models.parts.units import Units, scaled
 from tsforecast.models.records import Batch, Belief, TimeSlice
 from tsforecast.models.transformations import transformation_of
 
-_POINTS = 20  # quantiles that stand for a component of a mixture
+_POINTS = 10  # quantiles that stand for a component of a mixture
 
 
 def negative_log_likelihood(

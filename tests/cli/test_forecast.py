@@ -1,0 +1,67 @@
+"""`tsforecast forecast FILE`."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsforecast import load_predictor
+from tsforecast.cli import main
+
+
+@pytest.fixture(scope="module")
+def shops() -> pd.DataFrame:
+    """Weekly sales of two shops over two years."""
+    random, dates = np.random.default_rng(3), pd.date_range("2018-01-05", periods=104, freq="W-FRI")
+    frames = [
+        pd.DataFrame({"unique_id": name, "ds": dates, "y": 50 + random.normal(0, 5, 104)}) for name in ("x", "y")
+    ]
+    return pd.concat(frames)
+
+
+@pytest.fixture
+def file(shops, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shops.to_csv("shops.csv", index=False)
+    return "shops.csv"
+
+
+def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "tsforecast"):
+        assert main(["forecast", file, "--horizon", "4", "--keep", "kept"]) == 0
+    found = pd.read_csv("shops-forecasts.csv")
+    assert list(found.columns[:3]) == ["unique_id", "ds", "mean"]
+    assert found["ds"].unique().tolist() == ["2020-01-03", "2020-01-10", "2020-01-17", "2020-01-24"]
+    assert (tmp_path / "shops-forecasts.png").stat().st_size > 10_000
+    assert "seasonal naive" in caplog.text
+    assert "chosen: bank, a mixture of" in caplog.text
+    assert load_predictor("kept").prediction_length == 4
+
+
+def test_series_that_are_too_short_to_compare_are_forecast(shops, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    shops.groupby("unique_id").head(10).to_csv("short.csv", index=False)
+    with caplog.at_level(logging.INFO, "tsforecast"):
+        assert main(["forecast", "short.csv", "--horizon", "4", "--plot_series", "0", "--output", "out.csv"]) == 0
+    assert "no comparison: it takes 12 steps, and the median series has 10" in caplog.text
+    assert len(pd.read_csv("out.csv")) == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--output", "table.xlsx"], "expected --output to end with"),
+        (["--horizon", "0"], "--horizon: expected at least 1"),
+        (["--quantiles", "2"], "between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_done_is_said(file, words, message, capsys):
+    assert main(["forecast", file, *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_file_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["forecast", "nothing.csv"]) == 2
+    assert "nothing.csv" in capsys.readouterr().err

@@ -1,0 +1,71 @@
+"""Forecasts of a table at once, and what they begin with."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tsforecast
+from tsforecast.data import read_task
+from tsforecast.forecasting import at_once
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    """Twelve months a year: three series with a season of the year, in a user's column names."""
+    random, months = np.random.default_rng(0), np.arange(60)
+    season = 20 * np.sin(2 * np.pi * months / 12)
+    frames = [
+        pd.DataFrame(
+            {
+                "shop": name,
+                "day": pd.date_range("2015-01-01", periods=60, freq="MS"),
+                "sales": 100 + months * slope + season + random.normal(0, 2, 60),
+            }
+        )
+        for name, slope in (("a", 0.0), ("b", 0.5), ("c", -0.5))
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_a_table_becomes_forecasts_in_its_own_words(table):
+    columns = {"item": "shop", "timestamp": "day", "target": "sales"}
+    found = tsforecast.forecast(table, horizon=6, columns=columns, quantiles=(0.1, 0.5, 0.9))
+    assert list(found.columns) == ["shop", "day", "mean", "0.1", "0.5", "0.9"]
+    assert found.shape[0] == 18
+    assert found["day"].iloc[:2].tolist() == [pd.Timestamp("2020-01-01"), pd.Timestamp("2020-02-01")]
+    # The season is found: its range over the next half year is 20, the noise of a month 2.
+    expected = 100 + 20 * np.sin(2 * np.pi * np.arange(60, 66) / 12)
+    first = found[found["shop"] == "a"]
+    assert np.abs(first["0.5"] - expected).max() < 4 * 2
+    assert (first["0.1"] < first["0.9"]).all()
+
+
+def test_the_same_seed_gives_the_same_forecasts(table):
+    one, other = (tsforecast.forecast(table, horizon=3) for _ in range(2))
+    pd.testing.assert_frame_equal(one, other)
+
+
+def test_series_of_hours_decide_by_their_own_past_alone():
+    """Training windows of hours are long: parameters stay those that other series have taught."""
+    hours = np.arange(24 * 40)
+    values = 10 + 5 * np.sin(2 * np.pi * hours / 24) + np.random.default_rng(1).normal(0, 0.5, len(hours))
+    frame = pd.DataFrame({"timestamp": pd.date_range("2020-01-01", periods=len(hours), freq="h"), "target": values})
+    task = read_task(frame, None, 24, 1)
+    predictor = at_once.fitted(task)
+    assert not any(parameter.grad is not None for parameter in predictor.prediction_net.parameters())
+    past, label = next(iter(task.test()))
+    forecast = next(iter(predictor.predict([past], num_samples=0)))
+    assert np.abs(forecast.quantile(0.5) - label["target"]).mean() < 1.0
+
+
+def test_several_targets_have_a_joint_model():
+    steps = np.random.default_rng(2).normal(size=(80, 2)).cumsum(0)
+    frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=80), "x": steps[:, 0], "y": steps[:, 1]})
+    found = tsforecast.forecast(frame, horizon=5, columns={"timestamp": "date", "target": ["x", "y"]})
+    assert sorted(found["target"].unique()) == ["x", "y"]
+    assert len(found) == 10
+
+
+def test_a_level_that_is_no_share_is_refused(table):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        tsforecast.forecast(table, quantiles=(10,))

@@ -1,0 +1,122 @@
+"""`tsforecast forecast FILE`: from a file to forecasts and a picture, without a run folder."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gluonts.model import Forecast
+
+from tsforecast.cli import bulk_options, options
+from tsforecast.cli.commands import Forecast as Chosen
+from tsforecast.data import ForecastTask, read_task
+from tsforecast.data.task import with_windows
+from tsforecast.evaluation import fit_baseline, score
+from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.exact import ExactForecast
+from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
+from tsforecast.plots import plot_forecasts, save_figure
+from tsforecast.wording import counted
+
+log = logging.getLogger(__name__)
+
+_SCORED = 1000  # series of the comparison, at most
+_NAMED = 3  # structures that a line names
+
+
+def run(chosen: Chosen) -> int:
+    """Writes forecasts and a picture.
+
+    Raises:
+        ValueError: If the data or an option are not as expected.
+        FileNotFoundError: If there is no such file.
+    """
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    levels = bulk_options.levels(chosen.quantiles)
+    path = Path(chosen.data)
+    stem = path.name.split(".")[0]
+    out = Path(chosen.output or f"{stem}-forecasts.csv")
+    if not out.name.lower().endswith(bulk_options.SUFFIXES):
+        raise ValueError(f"expected --output to end with {', '.join(bulk_options.SUFFIXES)}, got {out.name!r}")
+    roles = options.columns(vars(chosen))
+    task = read_task(path, chosen.freq, chosen.horizon, 0, columns=roles)
+    held_out = _held_out(task)
+    predictor = fitted(held_out or task, chosen.seed)
+    _compare(predictor, held_out)
+    ahead = read_task(path, task.freq, task.prediction_length, columns=task.columns, beyond=True)
+    ahead = ahead.ending_together()
+    shown = [str(entry["item_id"]) for entry in ahead.entries[: chosen.plot_series]]
+    drawn: list[Forecast] = []
+    weights: dict[str, float] = {}
+    num_samples = 0 if predictor.has_marginals else None
+    torch.manual_seed(chosen.seed)
+    forecasts = _seen(predictor.predict(ahead.latest, num_samples=num_samples), shown, drawn, weights)
+    bulk_options.write(forecasts, levels, ahead.targets, task.columns, out)
+    _tell(predictor, weights, len(ahead.entries))
+    log.info("%s: forecasts of %d series, %s of %r each", out, len(ahead.entries), _steps(task), task.freq)
+    if drawn:
+        picture = out.with_name(out.name.split(".")[0] + ".png")
+        figure = plot_forecasts(ahead.entries, drawn, targets=ahead.targets, history=4 * task.prediction_length)
+        log.info("%s: the first %d of them", save_figure(figure, picture), len(drawn))
+    if chosen.keep:
+        save_predictor(predictor, chosen.keep)
+        log.info("%s: the model, which `load_predictor` reads", chosen.keep)
+    return 0
+
+
+def _steps(task: ForecastTask) -> str:
+    return counted(task.prediction_length, "step")
+
+
+def _held_out(task: ForecastTask) -> ForecastTask | None:
+    """Return the task with its last steps for a comparison; None where most series are too short for one."""
+    least = 3 * task.prediction_length
+    lengths = [entry["target"].shape[-1] for entry in task.entries]
+    if np.median(lengths) < least:
+        log.info("no comparison: it takes %d steps, and the median series has %d", least, np.median(lengths))
+        return None
+    long = [entry for entry, length in zip(task.entries, lengths, strict=True) if length >= least]
+    return with_windows(replace(task, entries=long), 1)
+
+
+def _compare(predictor: StateSpacePredictor, task: ForecastTask | None) -> None:
+    """Says how forecasts of the last steps, which the training has not seen, compare to seasonal naive ones."""
+    if task is None:
+        return
+    part = replace(task, entries=list(task.entries)[:_SCORED])
+    num_samples = 0 if predictor.has_marginals else None
+    pasts = [past for past, _ in part.test()]
+    own = score(predictor.predict(pasts, num_samples=num_samples), part.test()).overall
+    naive = fit_baseline("seasonal_naive", part.train, part.season, horizon=part.prediction_length)
+    other = score(naive.predictor(part.prediction_length).predict(pasts), part.test()).overall
+    log.info(
+        "the last %s, held out: CRPS %.3f of the mean size, seasonal naive %.3f; the 80 %% interval held %.0f %%",
+        _steps(task), own["crps"], other["crps"], 100 * own["coverage"]["80"],
+    )  # fmt: skip
+    if own["crps"] > other["crps"]:
+        log.warning("seasonal naive forecasts were better there: `tsforecast train --data FILE` compares more models")
+
+
+def _seen(
+    forecasts: Iterable[Forecast], shown: list[str], drawn: list[Forecast], weights: dict[str, float]
+) -> Iterator[Forecast]:
+    """Returns forecasts as they come; keeps those that are drawn, and adds up the weights of a bank."""
+    for forecast in forecasts:
+        if str(forecast.item_id) in shown:
+            drawn.append(forecast)
+        if isinstance(forecast, ExactForecast):
+            for name, weight in forecast.weights.items():
+                weights[name] = weights.get(name, 0.0) + weight
+        yield forecast
+
+
+def _tell(predictor: StateSpacePredictor, weights: dict[str, Any], count: int) -> None:
+    """Says of what the forecasts are made."""
+    largest = sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]
+    named = ", ".join(f"{100 * weight / count:.0f} % {name.replace('_', ' ')}" for name, weight in largest)
+    kind = type(predictor.prediction_net).__name__.removesuffix("Forecaster").lower()
+    log.info("chosen: %s%s", kind, f", a mixture of {len(weights)} models: {named}, .." if named else "")
