@@ -57,7 +57,7 @@ def test_quantiles_are_those_of_the_mixture_of_the_members(pool, members):
         torch.testing.assert_close(below, level.expand(below.shape), rtol=0, atol=2e-7)
     mean = sum(weight * part.expectation() for weight, part in zip(WEIGHTS, parts, strict=True))
     torch.testing.assert_close(found.expectation(), mean, rtol=1e-6, atol=1e-6)  # weights are float32 numbers
-    assert len(found.names) == found.log_weight.shape[1] == 3 * 4 + 1 + 1
+    assert len(found.names) == found.log_weight.shape[1] == 3 * 12 + 1 + 1
     assert found.names[0] == "bank structures=trend,level+day_of_week: trend"
     assert found.names[-1].startswith("gls state_dim=3")
 

@@ -116,7 +116,7 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     names += ["logit"] if _are_shares(task) else []
     varied: list[dict[str, Any]] = [{}, {"objective": "likelihood"}, *({"transformation": name} for name in names)]
     usual = "+".join(component_names("auto", task.freq))
-    varied += [{"components": one} for one in kinds_of(task.freq) if one != usual and "year" not in one]
+    varied += [{"components": one} for one in kinds_of(task.freq) if one != usual and "+year" not in one]
     varied += [{"components": f"{usual}+year"}] if _shows_years(task) else []
     varied += [{"scales": "network"}] if len(task.entries) >= _MANY else []
     recent = _FEW_WINDOWS * task.prediction_length

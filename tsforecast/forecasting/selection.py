@@ -332,7 +332,7 @@ def _best_weights(away: NDArray[np.float64], apart: NDArray[np.float64]) -> NDAr
     """Return weights that minimise away . w - w' apart w / 2; small ones are 0."""
     weights = np.full(len(away), 1 / len(away), np.float64)
     for _ in range(2):
-        left = np.flatnonzero(weights >= _LEAST)
+        left = np.flatnonzero(weights >= min(_LEAST, weights.max()))  # many that are alike have little each
         linear, square = away[left], apart[np.ix_(left, left)]
         found = minimize(
             lambda w, a=linear, b=square: (a @ w - 0.5 * w @ b @ w, a - b @ w),
@@ -343,5 +343,5 @@ def _best_weights(away: NDArray[np.float64], apart: NDArray[np.float64]) -> NDAr
         )
         weights = np.zeros(len(away))
         weights[left] = found.x
-    weights = np.where(weights >= _LEAST, np.round(weights, 2), 0.0)
+    weights = np.where(weights >= min(_LEAST, weights.max()), np.round(weights, 2), 0.0)
     return weights / weights.sum()
