@@ -11,14 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 
-from tsforecast.live.answers import answered
+from tsforecast.live.answers import answered, invalid
 from tsforecast.live.metrics import Metrics
 from tsforecast.live.owner import BusyError, Owner
 from tsforecast.live.service import Service, Sizes
 from tsforecast.live.store import FullError, StoreError
-from tsforecast.live.wire import Forecasts, Item, Observed
-
-_FAULTS = 10  # of a request that an answer names
+from tsforecast.live.wire import MOST_FAULTS, Forecasts, Item, Observed
 
 
 def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = None) -> FastAPI:
@@ -72,10 +70,8 @@ class _Route(APIRoute):
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
-    """Answers an invalid request with its faults, without repeating it."""
     assert isinstance(error, RequestValidationError)
-    faults = [{"place": list(one["loc"])[1:], "fault": one["msg"]} for one in error.errors()[:_FAULTS]]
-    return answered({"detail": faults}, 422)
+    return invalid([{"place": list(one["loc"])[1:], "fault": one["msg"]} for one in error.errors()[:MOST_FAULTS]])
 
 
 async def _unavailable(_: Request, error: Exception) -> Response:

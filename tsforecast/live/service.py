@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import numpy as np
 from fastapi import HTTPException, Query, Response
 
 from tsforecast.data.quantiles import check_levels
-from tsforecast.live.answers import answered, listed
+from tsforecast.live.answers import answered, answered_in_parts, invalid
 from tsforecast.live.metrics import CONTENT_TYPE, Metrics
 from tsforecast.live.owner import Found, Owner, Wanted
 from tsforecast.live.rows import NO_SEQUENCE
@@ -19,11 +20,13 @@ from tsforecast.live.store import Store, counts
 from tsforecast.live.wire import (
     MOST_LETTERS,
     MOST_SERIES,
+    FaultsError,
     ForecastRequest,
+    Known,
     ObservationBatch,
     future_of,
     inputs_of,
-    observations_of,
+    read_observations,
 )
 
 _LEVELS = (0.1, 0.5, 0.9)
@@ -59,15 +62,19 @@ class Service:
     sizes: Sizes
     metrics: Metrics
 
-    async def observe(self, batch: ObservationBatch) -> Response:
+    async def observe(self, batch: Annotated[ObservationBatch, Known]) -> Response:
         """Add new values, and return forecasts from behind them if wanted; answered once they are on the disk."""
         given = batch["observations"]
+        if not isinstance(given, list):
+            return invalid([{"place": ["observations"], "fault": "Input should be a valid list"}])
         if len(given) > self.sizes.observations:
             raise HTTPException(413, f"expected at most {self.sizes.observations} observations, got {len(given)}")
         if not given:
             return answered({"counts": {}, "refused": []})
         try:
-            observations = observations_of(self.owner.store.engine, given)
+            observations = await read_observations(self.owner.store.engine, given)
+        except FaultsError as error:
+            return invalid(error.faults)
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
         wanted = None
@@ -87,7 +94,7 @@ class Service:
                 known = {item for item, name in zip(observations.items, outcomes, strict=True) if name not in NEVER}
                 wanted = replace(wanted, items=[item for item in wanted.items if item in known])
                 forecasts = await asyncio.wrap_future(self.owner.forecast(wanted)) if known else []
-            answer["forecasts"] = await listed(self.shown(wanted, forecasts))
+            return await answered_in_parts(answer, self.shown(wanted, forecasts))
         return answered(answer)
 
     async def forecast_some(
@@ -100,7 +107,7 @@ class Service:
         request: ForecastRequest = {"items": item, "quantiles": quantile}
         return await self.forecasts(request if steps is None else {**request, "steps": steps})
 
-    async def forecast(self, wanted: ForecastRequest) -> Response:
+    async def forecast(self, wanted: Annotated[ForecastRequest, Known]) -> Response:
         """Return forecasts of some series from where they end, with what-if values, covariates or sample paths."""
         return await self.forecasts(wanted)
 
@@ -135,7 +142,7 @@ class Service:
             raise HTTPException(404, "there is no such series among the items") from error
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
-        return answered({"freq": self.owner.store.engine.calendar.freq, "forecasts": await listed(shown)})
+        return await answered_in_parts({"freq": self.owner.store.engine.calendar.freq}, shown)
 
     def wanted_of(self, request: ForecastRequest) -> Wanted:
         """Return the forecasts that a request asks for; an HTTPException says the fault in it."""
@@ -158,20 +165,20 @@ class Service:
             raise HTTPException(422, str(error)) from error
         return Wanted(items, steps, levels, drawn, future, inputs)
 
-    def shown(self, wanted: Wanted, forecasts: list[Found], paths: int = 0) -> list[dict[str, Any]]:
-        """Return forecasts as they are answered.
+    def shown(self, wanted: Wanted, forecasts: list[Found], paths: int = 0) -> Iterator[dict[str, Any]]:
+        """Return forecasts as they are answered, each made when it is asked for.
 
         Raises:
             ValueError: If they reach beyond the year 2261.
         """
         calendar, names = self.owner.store.engine.calendar, [f"{level:g}" for level in wanted.levels]
         times = {start: calendar.stamps(start, wanted.steps) for start in {one.start for one in forecasts}}
-        answers = []
-        for item, one in zip(wanted.items, forecasts, strict=True):
-            quantiles = dict(zip(names, one.quantiles, strict=True))
-            answer = {"item": item, "times": times[one.start], "mean": one.mean, "quantiles": quantiles}
-            answers.append(answer | {"paths": one.paths[:paths]} if paths and one.paths is not None else answer)
-        return answers
+        return (
+            {"item": item, "times": times[one.start], "mean": one.mean}
+            | {"quantiles": dict(zip(names, one.quantiles, strict=True))}
+            | ({} if one.paths is None or not paths else {"paths": one.paths[:paths]})
+            for item, one in zip(wanted.items, forecasts, strict=True)
+        )
 
 
 @lru_cache(maxsize=1000)
