@@ -2,15 +2,17 @@
 
 import asyncio
 import json
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.live.stores import make_store
-from tsforecast.live import answers, wire
+from tests.live.stores import make_store, observations
+from tsforecast.live import answers, room, wire
 from tsforecast.live.owner import Found, Owner, Wanted
+from tsforecast.live.room import Room
 from tsforecast.live.store import open_store
 
 pytest.importorskip("fastapi")
@@ -170,3 +172,79 @@ def test_a_large_answer_becomes_text_and_is_sent_in_parts(store, items, samples,
 def test_no_forecasts_are_an_empty_list():
     response, _ = beside(answers.answered_in_parts({"counts": {}}, []))
     assert json.loads(response.body) == {"counts": {}, "forecasts": []}
+
+
+def test_the_room_of_a_micro_batch_follows_the_time_beyond_that_of_the_quickest():
+    """Seconds that every micro-batch takes make none smaller, and none grows that was not full."""
+    space = Room(1000)
+    quickest, more = 0.1, room._SECONDS
+    rooms = []
+    for seconds, is_full in [(0, True), (0, False), (0, True), (0.8, True), (2, True), (1e9, True), (0.4, True)]:
+        space.follow(quickest + seconds * more, is_full=is_full)
+        rooms.append(space.now)
+    first, least = room._FIRST, room._LEAST
+    assert rooms == [2 * first, 2 * first, 4 * first, 4 * first, 2 * first, least, 2 * least]
+    for _ in range(20):
+        space.follow(quickest, is_full=True)
+    assert space.now == 1000
+
+
+def test_a_slow_disk_makes_no_micro_batch_smaller(tmp_path, monkeypatch):
+    """Those of a large request grow until it is done: to wait for the disk takes no CPU."""
+    with open_store(make_store(tmp_path)) as store:
+        flush, sizes, advance = store._log.flush, [], store.advance
+
+        def slow():
+            threading.Event().wait(2 * room._SECONDS)
+            flush()
+
+        def noting(requests, space=None):
+            sizes.append(space)
+            advance(requests, space)
+
+        monkeypatch.setattr(store._log, "flush", slow)
+        monkeypatch.setattr(store, "advance", noting)
+        monkeypatch.setattr("tsforecast.live.owner.time.thread_time", lambda: 0.0)
+        owner, first = Owner(store, batch=512), int(store.rows.end[0])
+        large = observations(["s0"] * 1500, first + np.arange(1500), np.ones(1500))
+        assert owner.observe(large).result(60) == ["applied"] * 1500
+        assert sizes == [64, 128, 256, 512, 512, 512]
+        owner.close()
+
+
+def test_an_update_with_its_forecast_waits_for_one_part_of_large_requests(tmp_path, monkeypatch):
+    """Whatever waits with it: the part that is computed when it comes."""
+    with open_store(make_store(tmp_path)) as store:
+        owner, order, asked = Owner(store, batch=64), [], []
+        first, second = store.rows.end[:2].tolist()
+        advance, forecasts = store.advance, store.engine.forecasts
+        done = threading.Event()
+
+        def observe(requests, space=None):
+            large = requests[0].size > 64
+            order.append("observations" if large else "update")
+            if order.count("observations") == 4 and large:
+                asked.append(owner.observe(observations(["s1"], [second], [1.0])))
+                asked.append(owner.forecast(Wanted(["s1"], 1, (0.5,)), asked[0]))
+                asked[1].add_done_callback(lambda _: (order.append("answered"), done.set()))
+            advance(requests, space)
+
+        def forecast(known, rows, *more):
+            order.append("forecasts" if len(rows) > 64 else "forecast")
+            return forecasts(known, rows, *more)
+
+        monkeypatch.setattr(store, "advance", observe)
+        monkeypatch.setattr(store.engine, "forecasts", forecast)
+        free = threading.Event()
+        owner.ask(lambda _: free.wait(60))
+        large = owner.observe(observations(["s0"] * 1000, first + np.arange(1000), np.ones(1000)))
+        many = owner.forecast(Wanted(["s2"] * 2000, 1, (0.5,)))
+        free.set()
+        assert done.wait(60)
+        assert asked[1].result(0)[0].start == second + 1
+        begin = order.index("update")
+        assert order[begin - 1 :][:4] == ["observations", "update", "forecast", "answered"]
+        assert large.result(60) == ["applied"] * 1000
+        assert len(many.result(60)) == 2000
+        assert order[begin + 3 :][:2] == ["forecasts", "observations"]
+        owner.close()
