@@ -11,8 +11,8 @@ _LEAST = 8  # observations of a micro-batch, with missing steps before them, how
 class Room:
     """The most observations of a micro-batch, with missing steps before them.
 
-    A micro-batch takes some time, however small it is. Only the time beyond that of the quickest one counts. And only that
-    of the CPU counts: smaller micro-batches do not wait less for the disk or for other processes.
+    A micro-batch takes some time, however small it is. Only the time beyond that of the quickest one counts.
+    Time of the disk or of other processes does not: smaller micro-batches would wait as long.
 
     Args:
         most: Never more.
