@@ -1,15 +1,17 @@
-"""What 200 requests of a hostile client do to the latency of another, against a service on this machine alone.
+"""What a hostile client does to the latency of another, against a service on this machine alone.
 
-    python benchmarks/live_hostile.py              # about three minutes
+    python benchmarks/live_hostile.py              # about five minutes
     python benchmarks/live_hostile.py --kinds gaps # one kind of harm
 
 A client sends an update with a forecast at fixed times, first alone and then beside a process that does harm, in turns.
-The latencies of all turns are put together; `cpu_ms` is what the service spends on a harmful request. Kinds of harm:
+The harm goes on as long as it is measured: `answers` says how often. The latencies of all turns are put together;
+`cpu_ms` is what the service spends on a harmful request. Kinds of harm:
 
 - `none`: observations of an old period, which change nothing: what another process on the machine does to the latency;
 - `objects`: bodies of 6 MB of empty objects;
 - `nested`: bodies of 6 MB of brackets;
-- `faults`: bodies of as many faulty observations as the bound on values lets through;
+- `faults`: 10 000 observations, of which the last is faulty;
+- `names`: an observation of 100 000 strange names;
 - `gaps`: 60 observations of a series, each 1000 days behind the last, beside 2000 others;
 - `backfill`: 10 000 observations of one series that follow each other, which is allowed;
 - `forecasts`: 1000 paths of 280 series, which is allowed;
@@ -20,6 +22,7 @@ Rows go to benchmarks/results/live_hostile.csv.
 
 import argparse
 import asyncio
+import itertools
 import json
 import multiprocessing
 import os
@@ -30,7 +33,6 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,8 @@ from measure import hardware
 from tsforecast.cli.provenance import commit
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-REQUESTS, TOGETHER = 200, 4
+SOCKETS, TOGETHER = 200, 4
+DIFFERENT = ("gaps", "backfill")  # of which no request is like another
 KEY = ("hardware", "series", "harm")
 COLUMNS = ("p50_ms", "p99_ms", "alone_p50_ms", "alone_p99_ms", "ratio_p99", "answers", "harm_seconds", "cpu_ms",
            "service_mib", "load", "versions", "commit", "command")  # fmt: skip
@@ -57,7 +60,9 @@ def harmful(kind: str, number: int, names: list[str]) -> tuple[str, bytes]:
     if kind == "nested":
         return "/observations", b"[" * 6_000_000
     if kind == "faults":
-        return "/observations", b'{"observations":[' + b'{"item":"a"},' * 40_000 + b"{}]}"
+        return "/observations", body_of(names[:1] * 9_999, [day(0)] * 9_999, [1.0] * 9_999)[:-2] + b",{}]}"
+    if kind == "names":
+        return "/observations", json.dumps({"observations": [{f"name {k}": 0 for k in range(100_000)}]}).encode()
     if kind == "gaps":
         far = [(names[number], day(1000 * k)) for k in range(60)]
         items, times = zip(*far, *((name, day(number)) for name in names[:2000]), strict=True)
@@ -75,11 +80,12 @@ def day(number: int) -> str:
 async def attack(port: int, kind: str, first: int, names: list[str], ends: Any) -> dict[str, int]:
     """Sends harmful requests, a few at a time, and returns how often each status came."""
     found: dict[str, int] = {}
-    numbers = iter(range(first, first + REQUESTS))
+    numbers = itertools.count(first)
+    fixed = None if kind in DIFFERENT else harmful(kind, first, names)
 
     async def work() -> None:
         for number in numbers:
-            path, body = harmful(kind, number, names)
+            path, body = fixed or harmful(kind, number, names)
             status = "no answer"
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -100,7 +106,7 @@ async def attack(port: int, kind: str, first: int, names: list[str], ends: Any) 
 
 def stay_silent(port: int, ends: Any) -> dict[str, int]:
     """Opens sockets, and sends a part of a head on every other."""
-    sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(REQUESTS)]
+    sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(SOCKETS)]
     for one in sockets[::2]:
         try:
             one.sendall(b"POST /obs")
@@ -118,15 +124,13 @@ def do_harm(port: int, kind: str, first: int, names: list[str], begins: Any, end
     told.put((found, time.perf_counter() - start))
 
 
-async def measured(port: int, bodies: list[bytes], rate: float, over: Callable[[], bool] | None = None) -> list[float]:
+async def measured(port: int, bodies: list[bytes], rate: float) -> list[float]:
     """Seconds of requests that begin at fixed times, or when the one before is answered."""
     seconds = []
     async with Client(port) as client:
         begin = time.perf_counter()
         for number, body in enumerate(bodies):
             await asyncio.sleep(max(begin + number / rate - time.perf_counter(), 0))
-            if over is not None and over():
-                break
             start = time.perf_counter()
             await client.ask("POST", "/observations", body)
             seconds.append(time.perf_counter() - start)
@@ -147,18 +151,17 @@ def measure(kind: str, path: pathlib.Path, turns: int, count: int, rate: float) 
     alone, beside, answers, spent, used, own = [], [], {}, 0.0, 0.0, 0.0
     with serving(path, "--max_connections", "60") as (port, process):
         asyncio.run(measured(port, [next(bodies) for _ in range(50)], rate))
-        for turn in range(turns):
+        for _ in range(turns):
             cpu = cpu_of(process)
             alone += asyncio.run(measured(port, [next(bodies) for _ in range(count)], rate))
             own += cpu_of(process) - cpu
             begins, ends, told = (multiprocessing.Event(), multiprocessing.Event(), multiprocessing.Queue())
-            given = (port, kind, turn * REQUESTS, others, begins, ends, told)
+            given = (port, kind, sum(answers.values()), others, begins, ends, told)
             hostile = multiprocessing.Process(target=do_harm, args=given)
             cpu = cpu_of(process)
             hostile.start()
             begins.wait()
-            over = None if kind == "silent" else lambda told=told: not told.empty()
-            beside += asyncio.run(measured(port, [next(bodies) for _ in range(count)], rate, over))
+            beside += asyncio.run(measured(port, [next(bodies) for _ in range(count)], rate))
             ends.set()
             found, seconds = told.get()
             hostile.join()
@@ -181,7 +184,7 @@ def main() -> None:
     """Measures all kinds of harm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=int, default=3000)
-    kinds = ["none", "objects", "nested", "faults", "gaps", "backfill", "forecasts", "silent"]
+    kinds = ["none", "objects", "nested", "faults", "names", "gaps", "backfill", "forecasts", "silent"]
     parser.add_argument("--kinds", nargs="+", default=kinds, choices=kinds)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--count", type=int, default=200, help="requests of a turn that are measured")

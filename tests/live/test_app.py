@@ -157,7 +157,8 @@ def held_up(owner):
 @pytest.fixture
 def unhurried(monkeypatch):
     """Micro-batches that do not become smaller on a busy machine."""
-    monkeypatch.setattr("tsforecast.live.owner._SECONDS", 1e9)
+    monkeypatch.setattr("tsforecast.live.room._SECONDS", 1e9)
+    monkeypatch.setattr("tsforecast.live.room._FIRST", 1 << 20)
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -260,17 +261,6 @@ def test_a_gap_taken_in_parts_counts_once_against_the_bound(tmp_path):
             rounds += 1
         assert (request.outcomes, rounds) == (["applied", "applied", "gap"], 8)  # six to the first, two to the second
         assert store.rows.end[0] == end + 52
-
-
-def test_micro_batches_become_smaller_where_they_take_long_and_larger_again(tmp_path, monkeypatch):
-    with open_store(make_store(tmp_path)) as store:
-        owner, rooms = Owner(store, batch=300), []
-        for seconds in (0.0, 0.0, 0.0, 1e9, 1e9, 1e9):
-            monkeypatch.setattr("tsforecast.live.owner._SECONDS", seconds)
-            owner.observe(observations(["s0"], [int(store.rows.end[0])], [1.0])).result(60)
-            rooms.append(owner._room)
-        assert rooms == [150, 75, 37, 74, 148, 296]
-        owner.close()
 
 
 def test_a_request_with_which_the_program_fails_fails_alone(tmp_path, monkeypatch):

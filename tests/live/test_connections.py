@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("unchecked_module")
 
 MOST = 8  # connections
 inside, free = [0], threading.Event()  # requests that are answered, and until when
+handed_over = threading.Event()
 
 
 class Quick(Connection):
@@ -42,7 +43,13 @@ async def answering(scope, receive, send):
     body = bytes(50_000_000) if scope["path"] == "/much" else json.dumps({"size": size}).encode()
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
+    if scope["path"] == "/much":
+        for first in range(0, len(body), 1 << 16):
+            await send({"type": "http.response.body", "body": body[first : first + (1 << 16)], "more_body": True})
+        body = b""
     await send({"type": "http.response.body", "body": body})
+    if scope["path"] == "/much":
+        handed_over.set()
 
 
 @contextlib.contextmanager
@@ -128,6 +135,14 @@ def test_requests_in_time_are_answered_one_after_the_other(quick):
 def test_an_answer_that_is_taken_slowly_arrives(quick):
     status, body = ask(quick, "/much")
     assert (status, len(body)) == (200, 50_000_000)
+
+
+def test_nothing_waits_for_a_client_that_does_not_take_its_answer(quick):
+    """A part of an answer is handed over before those before it are taken; the connection has its time for all."""
+    handed_over.clear()
+    with socket.create_connection(("127.0.0.1", quick)) as connection:
+        connection.sendall(HEAD.replace(b" / ", b" /much ") + b"\r\n12345")
+        assert handed_over.wait(30)
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST / HT", HEAD + b"\r\n12"])

@@ -25,6 +25,7 @@ from tsforecast.io.locks import LOCK, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.live.description import STORE, Description, new_identity
 from tsforecast.live.engine import Engine
+from tsforecast.live.learning import Learning
 from tsforecast.live.rows import News, Rows
 from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.store import PREDICTOR, engine_of, finish
@@ -87,57 +88,69 @@ def begin_store(
     path, predictor = Path(path), Path(predictor)
     _refuse_other_contents(path)
     with lock_folder(path):
-        work = path / WORK
-        for folder in (path, work):
-            remove_leftovers(folder)
-        if (path / STORE).exists():
-            raise ValueError(f"{path} is a store already: serve it, or give a new folder as {option('out')}")
-        work.mkdir(exist_ok=True)
+        work = _work_folder(path)
         model = load_predictor(predictor, device)
-        season = model.histories().net.data.season
         about = Description(
             new_identity(),
             folder_checksum(predictor),
             model.freq,
             prediction_length or model.prediction_length,
             list(targets),
-            min(max(2 * season, 10), 64) if warm_up is None else warm_up,
+            _two_seasons(model) if warm_up is None else warm_up,
             seed,
             {} if adaptation is None else asdict(adaptation),
         )
         engine, learning = engine_of(predictor, about, device)
         about = replace(about, warm_up=engine.warm_up)
-        plan = {
-            "predictor": about.predictor,
-            "sources": [source.checksum for source in sources],
-            "prediction_length": about.prediction_length,
-            "warm_up": engine.warm_up,
-            "seed": seed,
-            "adaptation": about.adaptation,
-        }
-        _keep_plan(path, plan)
-        numbered = list(enumerate(sources))
-        for number, source in follow(numbered, "filtering", len(sources), "parts of the data"):
-            part = work / f"part-{number:05d}"
-            if not part.exists():
-                entries = list(source.entries())
-                _keep_place(work, entries)
-                write_rows(part, _filtered(engine, model, entries), 0)
-        rows = engine.empty()
-        for number, _ in numbered:
-            _append(rows, read_rows(work / f"part-{number:05d}", engine.empty())[0])
-        if not (path / PREDICTOR).exists():
-            with replace_folder(path / PREDICTOR) as scratch:
-                shutil.copytree(predictor, scratch, dirs_exist_ok=True)
-        if learning is not None:
-            if not len(rows):
-                raise ValueError("expected series, behind whose last values a learner's first period begins; got none")
-            learning.begin = int(rows.end[: len(rows)].max())
-        if (work / _PLACE).exists():
-            about = replace(about, stamp=read_json(work / _PLACE))
-        finish(path, about, rows, learning)
-        shutil.rmtree(work)
+        _keep_plan(path, about, sources)
+        rows = _filtered_parts(work, engine, model, sources)
+        _finish(path, work, predictor, about, rows, learning)
     return len(rows)
+
+
+def _work_folder(path: Path) -> Path:
+    """Return the folder of parts of a store that is not complete; a complete store is refused."""
+    work = path / WORK
+    for folder in (path, work):
+        remove_leftovers(folder)
+    if (path / STORE).exists():
+        raise ValueError(f"{path} is a store already: serve it, or give a new folder as {option('out')}")
+    work.mkdir(exist_ok=True)
+    return work
+
+
+def _two_seasons(model: StateSpacePredictor) -> int:
+    return min(max(2 * model.histories().net.data.season, 10), 64)
+
+
+def _filtered_parts(work: Path, engine: Engine, model: StateSpacePredictor, sources: Sequence[Source]) -> Rows:
+    """Return rows of all series; each part is written once, and read where an earlier call has written it."""
+    numbered = list(enumerate(sources))
+    for number, source in follow(numbered, "filtering", len(sources), "parts of the data"):
+        part = work / f"part-{number:05d}"
+        if not part.exists():
+            entries = list(source.entries())
+            _keep_place(work, entries)
+            write_rows(part, _filtered(engine, model, entries), 0)
+    rows = engine.empty()
+    for number, _ in numbered:
+        _append(rows, read_rows(work / f"part-{number:05d}", engine.empty())[0])
+    return rows
+
+
+def _finish(path: Path, work: Path, predictor: Path, about: Description, rows: Rows, learning: Learning | None) -> None:
+    """Writes the store, and removes its parts."""
+    if not (path / PREDICTOR).exists():
+        with replace_folder(path / PREDICTOR) as scratch:
+            shutil.copytree(predictor, scratch, dirs_exist_ok=True)
+    if learning is not None:
+        if not len(rows):
+            raise ValueError("expected series, behind whose last values a learner's first period begins; got none")
+        learning.begin = int(rows.end[: len(rows)].max())
+    if (work / _PLACE).exists():
+        about = replace(about, stamp=read_json(work / _PLACE))
+    finish(path, about, rows, learning)
+    shutil.rmtree(work)
 
 
 def _keep_place(work: Path, entries: Sequence[dict[str, Any]]) -> None:
@@ -197,8 +210,16 @@ def _refuse_other_contents(path: Path) -> None:
         raise ValueError(f"{path} is not empty and no store; give a new folder as {option('out')}")
 
 
-def _keep_plan(path: Path, plan: dict[str, Any]) -> None:
+def _keep_plan(path: Path, about: Description, sources: Sequence[Source]) -> None:
     """Writes the plan of a store, and refuses to go on with another."""
+    plan = {
+        "predictor": about.predictor,
+        "sources": [source.checksum for source in sources],
+        "prediction_length": about.prediction_length,
+        "warm_up": about.warm_up,
+        "seed": about.seed,
+        "adaptation": about.adaptation,
+    }
     kept = path / WORK / _PLAN
     if not kept.is_file():
         with replace_file(kept) as temporary:

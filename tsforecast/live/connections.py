@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+# An answer is handed over whole, in whatever parts: no request waits for a client that takes the last one slowly.
+_MOST_WAITING = (1 << 31) - 1  # bytes, the most that uvloop knows
 _ANSWER = (
     b'HTTP/1.1 %s\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n{"detail":"%s"}'
 )
@@ -39,6 +41,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request."""
         super().connection_made(transport)
+        self.transport.set_write_buffer_limits(_MOST_WAITING)
         most, self.limit_concurrency = self.limit_concurrency, None  # else uvicorn counts those that had to go as well
         self._start(self.seconds_of_head)
         if most is not None and len(self.connections) > most:

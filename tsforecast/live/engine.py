@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -12,45 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsforecast.data.calendar.stamps import BEGINNING, Place
-from tsforecast.data.magnitude import in_range
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.live.batches import future_batch, past_batch, with_series
 from tsforecast.live.calendar import Calendar
 from tsforecast.live.layout import Layout
+from tsforecast.live.moved import Begun, Moved
 from tsforecast.live.rows import NO_SEQUENCE, News, Rows
 from tsforecast.live.steps import Steps
 from tsforecast.models import Batch, Belief
 
 _PADDED = 1 << 19  # steps of histories that are filtered together
 _LONGEST_YOUNG = 4  # times the values after which a series is young no more, are the most steps that it has
-
-
-@dataclass
-class Moved:
-    """The changes by a micro-batch; nothing has changed yet.
-
-    Attributes:
-        steps: The micro-batch.
-        rows: Of the series that it moves, each once.
-        end: Their ends after it.
-        news: Steps by which it moves them.
-        old: Rows of those that go on from their beliefs, and their new parts.
-        young: Likewise of those whose histories were filtered anew.
-        exponents: Of the latter.
-        histories: Of the latter, while they stay young.
-        far: Number of values that were too far from the others, and count as missing.
-    """
-
-    steps: Steps
-    rows: NDArray[np.int64]
-    end: NDArray[np.int64]
-    news: News
-    old: tuple[NDArray[np.int64], list[Tensor]]
-    young: tuple[NDArray[np.int64], list[Tensor]]
-    exponents: NDArray[np.int64]
-    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)
-    far: int = 0
 
 
 class Engine:
@@ -170,8 +143,9 @@ class Engine:
             some = parts if whole else [part[torch.from_numpy(active)] for part in parts]
             belief = self.layout.belief(some)
             stretch = news.before_end(places[active], length, shorter)
-            batch = self._past(stretch, end[places[active]] - self.calendar.multiple * shorter, exponents[active])
-            after, _ = self.net.filter(self._with_series(batch, belief), belief)
+            stop = end[places[active]] - self.calendar.multiple * shorter
+            batch = past_batch(self.data, self.calendar, stretch, stop, exponents[active], self.net.device)
+            after, _ = self.net.filter(with_series(batch, belief), belief)
             far += self._far(batch, after)
             moved = self.layout.stack(after)
             if whole:
@@ -188,7 +162,7 @@ class Engine:
         rows: NDArray[np.int64],
         histories: Sequence[NDArray[np.float64]],
         end: NDArray[np.int64],
-    ) -> "Begun":
+    ) -> Begun:
         """Return parts of rows with histories that are filtered from their first values.
 
         Args:
@@ -241,36 +215,10 @@ class Engine:
             "past_dynamic_real": np.nan_to_num(history[:, targets:]).astype(np.float32),
         }
 
-    def _past(self, window: NDArray[np.float64], end: NDArray[np.int64], exponents: NDArray[np.int64]) -> Batch:
-        """Return the past of a batch of windows (series, time, target + covariate) of equal length."""
-        targets, length = self.data.num_targets, window.shape[1]
-        periods = end[:, None] - self.calendar.multiple * np.arange(length, 0, -1)
-        features, seasons = self.calendar.at(periods)
-        observed = ~np.isnan(window[..., :targets])
-        values = in_range(np.where(observed, window[..., :targets], 0.0), exponents)
-        inputs = np.nan_to_num(window[..., targets:]).astype(np.float32)
-        device = self.net.device
-        return {
-            "past_target": torch.as_tensor(values, device=device),
-            "past_observed": torch.as_tensor(observed, device=device),
-            "past_is_pad": torch.zeros(window.shape[:2], dtype=torch.bool, device=device),
-            "past_time_feat": torch.as_tensor(features, device=device),
-            "past_season_index": torch.as_tensor(seasons, device=device),
-            "past_dynamic_real": torch.as_tensor(inputs, device=device),
-        }
-
-    def _with_series(self, batch: Batch, belief: Belief) -> Batch:
-        known = belief.series
-        return batch | {
-            "series_index": known.index,
-            "static_cat": known.static_cat,
-            "static_real": known.static_real,
-        }
-
     def series_of(self, known: Rows, names: Sequence[str], rows: NDArray[np.int64]) -> Batch:
         """Return who series are. New ones are those of the training data of these names, and of no known category."""
         is_new = rows >= len(known)
-        kept = self._with_series({}, self.layout.belief(known.gather(np.where(is_new, 0, rows)))) if len(known) else {}
+        kept = with_series({}, self.layout.belief(known.gather(np.where(is_new, 0, rows)))) if len(known) else {}
         data = self.data
         numbers = {len(known) + k: self.transform.index.get(name, 0) for k, name in enumerate(names)}
         fresh = {
@@ -331,42 +279,15 @@ class Engine:
         Raises:
             ValueError: If a given value is too far from its series.
         """
-        data, device = self.data, self.net.device
         exponents = known.exponents[rows]
-        periods = known.end[rows][:, None] + self.calendar.multiple * np.arange(steps)
-        features, seasons = self.calendar.at(periods)
-        given = np.full((len(rows), steps, data.num_targets), np.nan) if future is None else future
-        inputs = np.zeros((len(rows), steps, data.num_dynamic_real)) if covariates is None else covariates
-        batch: Batch = {
-            "future_time_feat": torch.as_tensor(features, device=device),
-            "future_season_index": torch.as_tensor(seasons, device=device),
-            "future_dynamic_real": torch.as_tensor(inputs.astype(np.float32), device=device),
-            "known_future": torch.as_tensor(in_range(given, exponents), device=device),
-            "forecast_start": [self.calendar.period(end) for end in known.end[rows].tolist()],
-            "item_id": [known.names[row] for row in rows.tolist()],
-        }
+        given = steps, future, covariates
+        batch = future_batch(self.data, self.calendar, known.end[rows], exponents, *given, self.net.device)
+        batch["item_id"] = [known.names[row] for row in rows.tolist()]
         if num_samples != 0:
             self.seed_of_paths(known, rows)
         with torch.inference_mode():
             belief = self.layout.belief(known.gather(rows))
-            return self.histories.forecasts(belief, self._with_series(batch, belief), num_samples, exponents)
-
-
-@dataclass
-class Begun:
-    """Series with filtered histories.
-
-    Attributes:
-        parts: Of their beliefs.
-        exponents: Of the powers of two by which their targets are divided.
-        histories: By row, of those which stay young.
-        far: Number of values that were too far from the others.
-    """
-
-    parts: list[Tensor]
-    exponents: NDArray[np.int64]
-    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)
-    far: int = 0
+            return self.histories.forecasts(belief, with_series(batch, belief), num_samples, exponents)
 
 
 def _alike(lengths: list[int]) -> Iterator[NDArray[np.int64]]:

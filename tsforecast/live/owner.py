@@ -5,112 +5,28 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from gluonts.model.forecast import Forecast
-from numpy.typing import NDArray
 
-from tsforecast.data.quantiles import forecast_quantiles
+from tsforecast.live.room import Room
 from tsforecast.live.rules import Observations, Pending
 from tsforecast.live.store import FullError, Store, StoreError
+from tsforecast.live.tally import Tally
+from tsforecast.live.wanted import TOGETHER, Found, Wanted, found_of, futures_of
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-_TOGETHER = 256  # forecasts that are computed together
 _SMALL = 64  # observations or forecasts of a request up to which it is not taken in parts
-_NUMBERS = 100  # of an answer, that take as long as another forecast
-_SECONDS = 0.005  # of a micro-batch after which the next ones are smaller: others wait for one of them
-_LEAST = 8  # observations of a micro-batch, with missing steps before them, however long they take
 _MOST_NUMBERS = 20_000_000  # of forecasts that wait
 
 
 class BusyError(RuntimeError):
     """More observations wait than may."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Forecasts that are wanted.
-
-    Attributes:
-        items: Names of the series.
-        steps: Length of the forecasts.
-        levels: Of quantiles.
-        num_samples: Sample paths; 0 for none, where quantiles are exact.
-        future: Targets (series, step, target) that are taken as given, NaN where free; None for none.
-        covariates: Standardised (series, step, covariate); None in a model without.
-    """
-
-    items: Sequence[str]
-    steps: int
-    levels: tuple[float, ...]
-    num_samples: int = 0
-    future: NDArray[np.float64] | None = None
-    covariates: NDArray[np.float64] | None = None
-
-    @property
-    def numbers(self) -> int:
-        """Return the number of numbers in an answer for each target."""
-        return len(self.items) * self.steps * (1 + len(self.levels) + self.num_samples)
-
-    @property
-    def size(self) -> int:
-        """Return the cost of a request, in forecasts of one series without paths."""
-        return max(len(self.items), self.numbers // _NUMBERS)
-
-    @property
-    def kind(self) -> tuple[Any, ...] | None:
-        """Return the common settings of forecasts to make together; None for paths, since others would change them."""
-        return None if self.num_samples else (self.steps, self.levels)
-
-    def part(self, begin: int) -> "Wanted":
-        """Return forecasts of as many series from a place on as are made together."""
-        count = max(1, _TOGETHER * len(self.items) // max(self.size, 1))
-        some = slice(begin, begin + count)
-        future = None if self.future is None else self.future[some]
-        covariates = None if self.covariates is None else self.covariates[some]
-        return replace(self, items=self.items[some], future=future, covariates=covariates)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A forecast; arrays have no dimension of targets where there is one.
-
-    Attributes:
-        start: Ordinal of its first period.
-        mean: (step[, target]).
-        quantiles: (level, step[, target]).
-        paths: (sample, step[, target]); None if none were drawn.
-    """
-
-    start: int
-    mean: NDArray[np.floating[Any]]
-    quantiles: NDArray[np.floating[Any]]
-    paths: NDArray[np.floating[Any]] | None
-
-
-@dataclass
-class Tally:
-    """The work of an owner since it began.
-
-    Attributes:
-        outcomes: Observations by outcome.
-        batches: Micro-batches.
-        forecasts: Series that were forecast.
-        snapshots: Snapshots.
-        busy_seconds: Time in which it worked.
-    """
-
-    outcomes: dict[str, int] = field(default_factory=dict)
-    batches: int = 0
-    forecasts: int = 0
-    snapshots: int = 0
-    busy_seconds: float = 0.0
 
 
 @dataclass
@@ -143,15 +59,16 @@ class Owner:
     """
 
     def __init__(
-        self, store: Store, *, batch: int = 4096, waiting: int = 200_000, snapshot_every: int = 1_000_000
+        self, store: Store, *, batch: int = 1024, waiting: int = 200_000, snapshot_every: int = 1_000_000
     ) -> None:
         self.store = store
         self.tally = Tally()
         self._batch, self._most_waiting, self._snapshot_every = batch, waiting, snapshot_every
-        self._room = batch  # of a micro-batch now
+        self._room = Room(batch)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._large: list[_Job] = []  # observations
         self._long: deque[_Job] = deque()  # forecasts
+        self._observed = False  # whether the last part of large requests was of observations
         self._waiting, self._numbers = 0, 0
         self._after = 0  # observations before which no snapshot is tried, as the last one has failed
         self._guard = threading.Lock()
@@ -243,14 +160,12 @@ class Owner:
         return jobs, False
 
     def _do(self, jobs: list[_Job]) -> None:
-        """Observations first; a forecast sees all that was acknowledged before it was asked for."""
+        """Small requests, then a part of large ones; a forecast sees what was acknowledged before it was asked for."""
         small = []
         for job in jobs:
             if isinstance(job.work, Pending):
                 (small if job.work.size <= _SMALL else self._large).append(job)
         self._observe(small)
-        large, self._large = self._large, []
-        self._observe(large)
         groups: dict[Any, list[_Job]] = {}
         for job in jobs:
             if isinstance(job.work, Wanted):
@@ -263,10 +178,18 @@ class Owner:
         for group in groups.values():
             while group:
                 some = [group.pop(0)]
-                while group and sum(len(job.work.items) for job in some) < _TOGETHER:  # pyright: ignore
+                while group and sum(len(job.work.items) for job in some) < TOGETHER:  # pyright: ignore
                     some.append(group.pop(0))
                 self._answer(some, self._forecasts)
-        if self._long:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Takes a part of large requests: of observations and of forecasts in turns."""
+        self._observed = not self._observed if self._large and self._long else bool(self._large)
+        if self._observed:
+            large, self._large = self._large, []
+            self._observe(large)
+        elif self._long:
             self._forecast_on(self._long.popleft())
 
     def _answer(self, jobs: list[_Job], function: Callable[[list[Any]], list[Any]]) -> None:
@@ -304,9 +227,9 @@ class Owner:
         jobs = [job for job in jobs if job.answer.running() or job.answer.set_running_or_notify_cancel()]
         if not jobs:
             return
-        start = time.perf_counter()
+        start, before = time.thread_time(), self.store.number
         try:
-            self.store.advance([job.work for job in jobs], self._room)  # pyright: ignore
+            self.store.advance([job.work for job in jobs], self._room.now)  # pyright: ignore
         except Exception as error:
             is_shared = len(jobs) > 1 and not isinstance(error, FullError | StoreError)
             for job in jobs:
@@ -315,19 +238,16 @@ class Owner:
                 else:
                     self._fails(job, error)
             return
-        took = time.perf_counter() - start
-        if took > _SECONDS:
-            self._room = max(_LEAST, self._room // 2)
-        elif took < _SECONDS / 4:
-            self._room = min(self._batch, 2 * self._room)
+        if self.store.number > before:  # else all of them had been seen before
+            is_full = not all(job.work.is_done for job in jobs)  # pyright: ignore
+            self._room.follow(time.thread_time() - start, is_full=is_full)
         self.tally.batches += 1
         for job in jobs:
             assert isinstance(job.work, Pending)
             if not job.work.is_done:
                 self._large.append(job)
                 continue
-            for outcome in job.work.outcomes:
-                self.tally.outcomes[outcome] = self.tally.outcomes.get(outcome, 0) + 1
+            self.tally.count(job.work.outcomes)
             job.answer.set_result(job.work.outcomes)
 
     def _forecast_on(self, job: _Job) -> None:
@@ -352,17 +272,12 @@ class Owner:
     def _forecasts(self, wanted: list[Wanted]) -> list[list[Found]]:
         index, first = self.store.rows.index, wanted[0]
         rows = np.array([index[item] for one in wanted for item in one.items], np.int64)
-        future = None
-        if any(one.future is not None for one in wanted):
-            free = (first.steps, self.store.rows.exponents.shape[1])
-            parts = [np.full((len(one.items), *free), np.nan) if one.future is None else one.future for one in wanted]
-            future = np.concatenate(parts)
-        covariates = None if first.covariates is None else np.concatenate([one.covariates for one in wanted])  # pyright: ignore
+        future, covariates = futures_of(wanted, self.store.engine.data.num_targets)
         forecasts = self.store.engine.forecasts(
             self.store.rows, rows, first.steps, future, covariates, first.num_samples
         )
         self.tally.forecasts += len(forecasts)
-        answers = [_found(forecast, first) for forecast in forecasts]
+        answers = [found_of(forecast, first) for forecast in forecasts]
         ends = np.cumsum([len(one.items) for one in wanted]).tolist()
         return [answers[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
 
@@ -376,9 +291,3 @@ class Owner:
         except (OSError, StoreError) as error:
             self._after = 2 * self.store.since_snapshot
             log.error("%s: a snapshot could not be written (%s); the log goes on", self.store.path, error)
-
-
-def _found(forecast: Forecast, wanted: Wanted) -> Found:
-    quantiles = forecast_quantiles(forecast, wanted.levels)
-    paths = forecast.samples if wanted.num_samples else None  # pyright: ignore[reportAttributeAccessIssue]
-    return Found(forecast.start_date.ordinal, np.asarray(forecast.mean), quantiles, paths)

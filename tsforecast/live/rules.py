@@ -58,6 +58,13 @@ class Observations:
         return len(self.items)
 
 
+def joined(parts: Sequence[Observations]) -> Observations:
+    """Return observations of several parts in their order."""
+    columns = ("ordinals", "sequences", "values", "covariates")
+    arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in columns]
+    return Observations([item for part in parts for item in part.items], *arrays)
+
+
 @dataclass
 class Pending:
     """A request and its progress.

@@ -28,8 +28,9 @@ from tsforecast.live import count as counting
 from tsforecast.live import log as logs
 from tsforecast.live.count import Count
 from tsforecast.live.description import FORMAT, STORE, Description, describe, read_description
-from tsforecast.live.engine import Engine, Moved
+from tsforecast.live.engine import Engine
 from tsforecast.live.learning import Learning, Learnt, steps_kept
+from tsforecast.live.moved import Moved
 from tsforecast.live.places import count_of, first_before, log_of, read_before, remove_others, snapshot_of
 from tsforecast.live.rows import Rows
 from tsforecast.live.rules import APPLIED, Observations, Pending, Rules

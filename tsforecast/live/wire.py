@@ -1,35 +1,43 @@
 """The form of requests and answers of the service, and their way into arrays."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, ConfigDict, FailFast, Field
+from pydantic import BeforeValidator, ConfigDict, FailFast, Field, SkipValidation, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from tsforecast.data.checks import check_values
 from tsforecast.data.transform import standardised
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import NO_SEQUENCE
-from tsforecast.live.rules import Observations
+from tsforecast.live.rules import Observations, joined
 
 _EXACT = ConfigDict(extra="forbid", strict=True)
 MOST_LETTERS = 200
+MOST_FAULTS = 10  # of a request that an answer names
+_TOGETHER = 500  # observations that are looked at before other requests have their turns
 
 _First = FailFast()  # the first fault of a list is told: a list of nothing but faults costs no more
 MOST_SERIES = 1000  # of a request for forecasts
 _MOST_TARGETS = 1000
 
 
-def _few(given: Any) -> Any:
-    """Refuse an object with many names before each is looked at."""
-    if isinstance(given, dict) and len(given) > MOST_SERIES:
-        raise ValueError(f"expected at most {MOST_SERIES} series, got {len(given)}")
-    return given
+def _at_most(count: int, things: str) -> BeforeValidator:
+    """Return a validator that refuses an object with many names before each is looked at."""
+
+    def check(given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > count:
+            raise ValueError(f"expected at most {count} {things}, got {len(given)}")
+        return given
+
+    return BeforeValidator(check)
 
 
-_Few = BeforeValidator(_few)
+_Few = _at_most(MOST_SERIES, "series")
+Known = _at_most(20, "names")  # of an object whose names are known: each other one would be a fault
 
 Name = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS, description="name of a series")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -55,6 +63,9 @@ class Observation(TypedDict):
     ]
 
 
+_FORM = TypeAdapter(Annotated[list[Annotated[Observation, Known]], _First])
+
+
 class ForecastShape(TypedDict):
     """The shape of a forecast."""
 
@@ -67,9 +78,11 @@ class ObservationBatch(TypedDict):
     """New values of many series."""
 
     __pydantic_config__ = _EXACT  # pyright: ignore
-    observations: Annotated[list[Observation], _First]
+    observations: Annotated[list[Observation], SkipValidation]  # see `read_observations`
     forecast: NotRequired[
-        Annotated[ForecastShape, Field(description="forecasts of the series, each once, from behind their new values")]
+        Annotated[
+            ForecastShape, Known, Field(description="forecasts of the series, each once, from behind their new values")
+        ]
     ]
 
 
@@ -136,12 +149,52 @@ def most_values(engine: Engine, observations: int) -> int:
     return max(observations * (12 + width), MOST_SERIES * (4 + engine.horizon * (2 + width))) + 1000
 
 
-def observations_of(engine: Engine, given: Sequence[Observation]) -> Observations:
-    """Return observations as arrays.
+class FaultsError(ValueError):
+    """Observations are not as expected.
+
+    Args:
+        faults: Place and text of each fault that is told.
+    """
+
+    def __init__(self, faults: list[dict[str, Any]]) -> None:
+        super().__init__("observations that are not as expected")
+        self.faults = faults
+
+
+async def read_observations(engine: Engine, given: list[Observation]) -> Observations:
+    """Return observations as arrays, up to the first fault; other requests have their turns in between.
+
+    Args:
+        engine: Of the model.
+        given: As they came: nothing has looked at them.
 
     Raises:
+        FaultsError: If they do not have the form of observations.
         ValueError: If a time or a value is not as the model expects.
     """
+    parts = []
+    for first in range(0, len(given), _TOGETHER):
+        some = _checked(given, first)
+        parts.append(_observations_of(engine, some))
+        await asyncio.sleep(0)
+    return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def _checked(given: list[Observation], first: int) -> list[Observation]:
+    """Return the next observations in their form."""
+    some = given[first : first + _TOGETHER]
+    try:
+        return _FORM.validate_python(some, strict=True)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_FAULTS]
+        place = first + int(found[0]["loc"][0])  # that of all faults: those behind it are not looked at
+        faults = [{"place": ["observations", place, *one["loc"][1:]], "fault": one["msg"]} for one in found]
+        if behind := len(given) - 1 - place:
+            faults[-1]["fault"] += f"; the {behind} observations behind it were not looked at"
+        raise FaultsError(faults) from error
+
+
+def _observations_of(engine: Engine, given: Sequence[Observation]) -> Observations:
     data = engine.data
     values = rows_of([one["value"] for one in given], data.num_targets, "value")
     units = engine.net.units
@@ -204,8 +257,10 @@ def rows_of(values: Sequence[Any], targets: int, name: str) -> NDArray[np.float6
     Raises:
         ValueError: If one has another number of targets.
     """
-    if targets == 1 and not any(isinstance(value, list) for value in values):
-        return np.array(values, np.float64)[:, None]
+    if targets == 1:
+        if not any(isinstance(value, list) for value in values):
+            return np.array(values, np.float64)[:, None]
+        values = [value if isinstance(value, list) else [value] for value in values]
     if any(not isinstance(value, list) or len(value) != targets for value in values):
         raise ValueError(f"{name}: expected {'a number' if targets == 1 else f'{targets} numbers in a list'} each")
     return np.array(values, np.float64).reshape(-1, targets)
