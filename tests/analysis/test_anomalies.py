@@ -1,5 +1,7 @@
 """Anomalies of every kind, planted; false alarms on real series; and what is refused."""
 
+import logging
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -159,15 +161,24 @@ def test_what_everybody_sees_is_flagged_by_its_kind_and_what_follows_is_not(case
         assert len(places) <= 24
 
 
-def test_a_spike_of_counts_is_rare_by_what_is_ordinary_for_counts():
+def test_a_spike_of_counts_is_rare_by_what_is_ordinary_for_counts(caplog):
     """Poisson counts of a week with quiet days: expected values and bounds are counts, 9 on a quiet day is a spike."""
+    caplog.set_level(logging.INFO, "tsforecast")
     rng, steps, at = np.random.default_rng(4), 300, 240
     mean = np.tile([1.0, 1, 4, 8, 12, 8, 4], steps)[:steps]
     target = rng.poisson(mean).astype(np.float32)
     target[at - at % 7] = 9
     entry = {"item_id": "sold", "start": pd.Period("2024-01-01", "D"), "target": target}
     model = trained([{**entry, "target": target[:200]}], "D", components="level+day_of_week")
-    found = anomalies([entry], model, rate=0.001, since=entry["start"] + 200)
+    halves = {**entry, "item_id": "halves", "target": target + np.float32(0.5)}  # no counts
+    both = anomalies([entry, halves], model, rate=0.001, since=entry["start"] + 200)
+    assert both.groupby("item_id")["distribution"].unique().map(list).to_dict() == {
+        "sold": ["negative binomial"], "halves": ["model"],
+    }  # fmt: skip
+    (said,) = [record.getMessage() for record in caplog.records if "negative binomial" in record.getMessage()]
+    assert said.startswith("1 of 2 series are counts")
+    assert said.endswith("judges sold")
+    found = both[both["item_id"] == "sold"]
     assert np.flatnonzero(found["flagged"]).tolist() == [at - at % 7]
     judged = found[200:]
     for name in ("expected", "lower", "upper"):
@@ -192,7 +203,7 @@ def test_a_frame_alone_is_judged_by_a_model_of_its_first_part(planted, monkeypat
     assert seen == {"model": "issm", "lengths": [int(0.3 * STEPS)]}
     assert list(found) == [
         "item_id", "day", "value", "expected", "lower", "upper", "error", "tail", "score",
-        "flagged", "event", "kind",
+        "flagged", "event", "kind", "distribution",
     ]  # fmt: skip
     assert found["kind"][AT] == "spike"
 
