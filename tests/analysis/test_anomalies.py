@@ -94,6 +94,27 @@ def test_gains_in_a_mixture_are_means_of_those_in_its_models(planted):
     np.testing.assert_allclose(one["error"][:, 0].sqrt(), np.abs(own.residuals(0)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("unchecked_types")
+def test_gains_of_series_in_a_bank_are_those_of_each_alone_by_all_states_of_a_season(planted):
+    entries = [{**entry, "target": entry["target"][:60]} for entry in planted[0][:2]]
+    bank = trained(entries, "D", "bank", structures="level+day_of_week", transformations="none,asinh")
+    prepared = list(bank.histories().transform(iter(entries), is_train=True))
+    inference = bank.prediction_net.inference
+    with torch.no_grad():
+        both, first, second = (
+            mean_squares(inference, collate([cut(one, 60, None, 0) for one in part], "cpu"), 40)
+            for part in (prepared, prepared[:1], prepared[1:])
+        )
+    for name in ("error", "level", "season"):
+        torch.testing.assert_close(both[name], torch.cat([first[name], second[name]], 1), rtol=1e-3, atol=1e-4)
+    one = trained(entries, "D", components="level+day_of_week")
+    (prepared,) = one.histories().transform(iter(entries[:1]), is_train=True)
+    with torch.no_grad():
+        found = mean_squares(one.prediction_net.inference, collate([cut(prepared, 60, None, 0)], "cpu"), 40)
+    own = next(accounts(one, entries[:1], [40])).shocks
+    np.testing.assert_allclose(found["season"][:, 0].sqrt(), own["season"], rtol=1e-3, atol=1e-3)
+
+
 def test_every_step_is_judged_by_what_is_before_it(planted):
     entries, predictor = planted
     short = [{**entry, "target": entry["target"][: AT + 10]} for entry in entries[:1]]
