@@ -128,6 +128,13 @@ def test_a_bank_of_one_model_that_is_linear_has_no_share_of_weights(trained):
     assert rest["impact"].abs().max() < 1e-12
 
 
+def test_series_of_one_of_both_data_are_named(trained, caplog):
+    before, after = two_sets()
+    found = news(trained("issm"), before, after[:1])
+    assert found["item_id"].unique().tolist() == ["s0"]
+    assert "1 series are in one of both data alone, and left out: 's1'" in caplog.text
+
+
 def test_in_units_of_their_own_observations_explain_all(trained):
     predictor = trained("issm", scaling="none")
     found = news(predictor, *two_sets())

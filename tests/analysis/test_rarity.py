@@ -50,6 +50,30 @@ def test_volatility_is_followed_where_there_is_some_and_only_there():
         assert size.mean() == pytest.approx(1.0, abs=0.2)
 
 
+def test_a_size_that_does_not_change_is_estimated_from_all_errors():
+    """The error at the end is that of a standard deviation of as many errors."""
+    steps = 400
+    last = [sizes(np.random.default_rng(k).normal(size=steps), np.zeros(steps), 0, 200)[-1] for k in range(25)]
+    assert np.sqrt(np.mean(np.square(np.array(last) - 1))) < 2 / np.sqrt(2 * steps)
+
+
+def test_what_an_outlier_adds_to_the_size_halves_with_every_stretch():
+    errors = np.zeros(STEPS)
+    errors[AT] = 30.0
+    size = scaled(errors, np.zeros(STEPS), 0, LEARN, LENGTH)[1]
+    np.testing.assert_allclose(size[AT + 1 + LENGTH : AT + 90], size[AT + 1 : AT + 90 - LENGTH] / 2)
+    assert size[AT + 1] > 1
+
+
+def test_stretches_are_judged_by_the_errors_given_the_past():
+    errors, ahead = np.random.default_rng(12).normal(size=(2, STEPS)).clip(-2, 2)
+    ahead[AT : AT + LENGTH] += 1.6
+    found = rarity(errors, ahead, np.zeros(STEPS), LEARN, LENGTH, 0.001).tails
+    flagged = np.flatnonzero(found <= 0.001)
+    assert len(flagged)
+    assert AT < flagged[0] < AT + LENGTH
+
+
 def test_after_what_never_changed_a_spike_is_one_step_and_a_shift_a_few():
     errors = np.zeros(STEPS)
     errors[AT] = 30.0

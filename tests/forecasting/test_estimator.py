@@ -678,7 +678,7 @@ def test_resuming_gives_the_uninterrupted_result(model, validate, tmp_path):
 
     def run(folder, *callbacks, checkpoint=None):
         keep = ModelCheckpoint(tmp_path / folder, save_last=True, enable_version_counter=False)
-        estimator = make_estimator(model, epochs=4, trainer_kwargs={"callbacks": [keep, *callbacks]})
+        estimator = make_estimator(model, epochs=3, trainer_kwargs={"callbacks": [keep, *callbacks]})
         return estimator.train(entries, entries if validate else None, ckpt_path=checkpoint)
 
     whole = run("whole")
