@@ -51,10 +51,12 @@ def test_volatility_is_followed_where_there_is_some_and_only_there():
 
 
 def test_a_size_that_does_not_change_is_estimated_from_all_errors():
-    """The error at the end is that of a standard deviation of as many errors."""
-    steps = 400
-    last = [sizes(np.random.default_rng(k).normal(size=steps), np.zeros(steps), 0, 200)[-1] for k in range(25)]
-    assert np.sqrt(np.mean(np.square(np.array(last) - 1))) < 2 / np.sqrt(2 * steps)
+    """So no error changes the size by more than its share of all; at the end it is as near to 1 as so many tell."""
+    steps, count = 400, 25
+    found = [sizes(np.random.default_rng(k).normal(size=steps), np.zeros(steps), 0, 200)[300:] for k in range(count)]
+    assert np.sqrt(np.mean([(x[-1] - 1) ** 2 for x in found])) < 2 / np.sqrt(2 * steps)
+    calm = [np.abs(np.diff(x)).max() < 9 / (2 * 200) for x in found]  # a square is at most nine times the mean
+    assert np.mean(calm) > 0.8  # chance prefers a volatility in few
 
 
 def test_what_an_outlier_adds_to_the_size_halves_with_every_stretch():
