@@ -113,9 +113,8 @@ def anomalies(
 def _say_counts(frame: pd.DataFrame, series: int, several: bool) -> None:
     """Says which series are judged as counts rather than by the model's own distribution."""
     rows = frame[frame["distribution"] == COUNTS]
-    names = [
-        str(x) for x in (rows["item_id"].astype(str) + " " + rows["target"] if several else rows["item_id"]).unique()
-    ]
+    every = rows["item_id"].astype(str) + " " + rows["target"].astype(str) if several else rows["item_id"].astype(str)
+    names = [*dict.fromkeys(every)]
     if names:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         log.info(
