@@ -9,6 +9,8 @@ import torch
 
 from tests import first_calls
 
+jaxtyping.jaxtyped = first_calls.decorate_first(jaxtyping.jaxtyped)
+
 
 def pytest_runtest_setup() -> None:
     """Looks at types anew in every test."""
@@ -36,6 +38,7 @@ def _compiled_steps() -> None:
     from tsforecast.core import kernels  # types are looked at from here on
 
     kernels.build()
+    gc.set_threshold(10_000, 10, 10)
     gc.freeze()  # half a million objects of the libraries stay: to look through them takes a third of a second
 
 

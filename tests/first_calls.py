@@ -1,16 +1,19 @@
 """Types are checked in the first calls of each function in each test: to check takes as long as the work."""
 
+import collections
 import functools
 import sys
 from collections.abc import Callable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
+import jaxtyping
 from beartype import beartype
 
 _CALLS = 3
 _tests = 0
 _known: list[FunctionType] = []
+_decorated: collections.Counter[CodeType] = collections.Counter()
 
 
 def another_test() -> None:
@@ -20,6 +23,7 @@ def another_test() -> None:
     for function in _known:
         function.__dict__.pop("__no_type_check__", None)
     _known.clear()
+    _decorated.clear()
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., None]:
@@ -44,3 +48,22 @@ def checked(function: Callable[..., Any]) -> Callable[..., None]:
                 _known.append(known)
 
     return first
+
+
+def decorate_first(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
+    """Return jaxtyping's decorator, which leaves functions within functions as they are after the first of a test.
+
+    Each call of the outer function makes and decorates them again, which takes as long as a dozen of their calls.
+    """
+
+    @functools.wraps(jaxtyped)
+    def decorate(function: Any = None, **options: Any) -> Any:
+        if function is None:
+            return functools.partial(decorate, **options)
+        if isinstance(function, FunctionType) and "<locals>" in function.__qualname__:
+            if jaxtyping.config.jaxtyping_disable or _decorated[function.__code__] == _CALLS:
+                return function
+            _decorated[function.__code__] += 1
+        return jaxtyped(function, **options)
+
+    return decorate

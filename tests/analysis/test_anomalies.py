@@ -1,5 +1,7 @@
 """Anomalies of every kind, planted; false alarms on real series; and what is refused."""
 
+import logging
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -92,6 +94,27 @@ def test_gains_in_a_mixture_are_means_of_those_in_its_models(planted):
     np.testing.assert_allclose(one["error"][:, 0].sqrt(), np.abs(own.residuals(0)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("unchecked_types")
+def test_gains_of_series_in_a_bank_are_those_of_each_alone_by_all_states_of_a_season(planted):
+    entries = [{**entry, "target": entry["target"][:60]} for entry in planted[0][:2]]
+    bank = trained(entries, "D", "bank", structures="level+day_of_week", transformations="none,asinh")
+    prepared = list(bank.histories().transform(iter(entries), is_train=True))
+    inference = bank.prediction_net.inference
+    with torch.no_grad():
+        both, first, second = (
+            mean_squares(inference, collate([cut(one, 60, None, 0) for one in part], "cpu"), 40)
+            for part in (prepared, prepared[:1], prepared[1:])
+        )
+    for name in ("error", "level", "season"):
+        torch.testing.assert_close(both[name], torch.cat([first[name], second[name]], 1), rtol=1e-3, atol=1e-4)
+    one = trained(entries, "D", components="level+day_of_week")
+    (prepared,) = one.histories().transform(iter(entries[:1]), is_train=True)
+    with torch.no_grad():
+        found = mean_squares(one.prediction_net.inference, collate([cut(prepared, 60, None, 0)], "cpu"), 40)
+    own = next(accounts(one, entries[:1], [40])).shocks
+    np.testing.assert_allclose(found["season"][:, 0].sqrt(), own["season"], rtol=1e-3, atol=1e-3)
+
+
 def test_every_step_is_judged_by_what_is_before_it(planted):
     entries, predictor = planted
     short = [{**entry, "target": entry["target"][: AT + 10]} for entry in entries[:1]]
@@ -159,15 +182,24 @@ def test_what_everybody_sees_is_flagged_by_its_kind_and_what_follows_is_not(case
         assert len(places) <= 24
 
 
-def test_a_spike_of_counts_is_rare_by_what_is_ordinary_for_counts():
+def test_a_spike_of_counts_is_rare_by_what_is_ordinary_for_counts(caplog):
     """Poisson counts of a week with quiet days: expected values and bounds are counts, 9 on a quiet day is a spike."""
+    caplog.set_level(logging.INFO, "tsforecast")
     rng, steps, at = np.random.default_rng(4), 300, 240
     mean = np.tile([1.0, 1, 4, 8, 12, 8, 4], steps)[:steps]
     target = rng.poisson(mean).astype(np.float32)
     target[at - at % 7] = 9
     entry = {"item_id": "sold", "start": pd.Period("2024-01-01", "D"), "target": target}
     model = trained([{**entry, "target": target[:200]}], "D", components="level+day_of_week")
-    found = anomalies([entry], model, rate=0.001, since=entry["start"] + 200)
+    halves = {**entry, "item_id": "halves", "target": target + np.float32(0.5)}  # no counts
+    both = anomalies([entry, halves], model, rate=0.001, since=entry["start"] + 200)
+    assert both.groupby("item_id")["distribution"].unique().map(list).to_dict() == {
+        "sold": ["negative binomial"], "halves": ["model"],
+    }  # fmt: skip
+    (said,) = [record.getMessage() for record in caplog.records if "negative binomial" in record.getMessage()]
+    assert said.startswith("1 of 2 series are counts")
+    assert said.endswith("judges sold")
+    found = both[both["item_id"] == "sold"]
     assert np.flatnonzero(found["flagged"]).tolist() == [at - at % 7]
     judged = found[200:]
     for name in ("expected", "lower", "upper"):
@@ -192,7 +224,7 @@ def test_a_frame_alone_is_judged_by_a_model_of_its_first_part(planted, monkeypat
     assert seen == {"model": "issm", "lengths": [int(0.3 * STEPS)]}
     assert list(found) == [
         "item_id", "day", "value", "expected", "lower", "upper", "error", "tail", "score",
-        "flagged", "event", "kind",
+        "flagged", "event", "kind", "distribution",
     ]  # fmt: skip
     assert found["kind"][AT] == "spike"
 

@@ -17,7 +17,7 @@ from tsforecast.analysis.regression import (
     sizes_of_controls,
     sizes_of_growth,
 )
-from tsforecast.analysis.structures import Grid, Point, StructuralModel, System
+from tsforecast.analysis.structures import _WEIGHTS, STRUCTURES, Grid, Point, StructuralModel, System
 from tsforecast.core.components import Season
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
@@ -223,6 +223,15 @@ def test_steps_are_in_units_of_the_structure_that_they_belong_to():
     returns = (grid.slope > 0) & (grid.growth < 1)
     assert set((grid.level / grid.slope)[returns].tolist()) == {0.0, 1.0}
     assert not (returns & grid.local_trend).any()
+
+
+def test_a_structure_has_one_weight_however_many_points_it_has():
+    grid, first = StructuralModel().grid(), 0
+    for name, points in STRUCTURES.items():
+        own = grid.log_weight[first : first + len(points)].exp().sum().item()
+        assert own == pytest.approx(_WEIGHTS.get(name, 1.0))
+        first += len(points)
+    assert first == len(grid.log_weight)
 
 
 def test_weights_of_growth_and_sizes_of_coefficients():

@@ -186,6 +186,19 @@ def test_the_overall_effect_is_that_of_all_interventions():
     assert (np.abs(average["effect"] - 4.0) < 4 * average["effect_sd"]).all()
 
 
+def test_tables_are_means_and_quantiles_of_the_paths_over_steps_with_a_value():
+    """Oracle: differences of the values and each path, and their quantiles."""
+    frame = series(60, 1)
+    frame.loc[frame["timestamp"] == "2024-02-22", "y"] = np.nan
+    found = impact(frame, "2024-02-20", covariates=["x"], options=Options(num_samples=200))
+    rows, actual = found.frame, found.frame["actual"]
+    np.testing.assert_allclose(rows["effect_lower"], actual - rows["predicted_upper"])
+    np.testing.assert_allclose(rows["effect_upper"], actual - rows["predicted_lower"])
+    average = found.summary.set_index("measure").loc["average"]
+    assert average["actual"] == pytest.approx(actual.mean())  # of the steps that have one
+    assert average["effect"] == pytest.approx(rows["effect"].mean())
+
+
 def test_coefficients_that_move_follow_a_control_whose_effect_grows():
     rng = np.random.default_rng(1)
     control, days = rng.normal(size=120), pd.date_range("2024-01-01", periods=120, freq="D")

@@ -64,6 +64,18 @@ def test_impacts_lead_from_one_forecast_to_the_other(trained, name):
     assert days == [("revised", 10), ("withdrawn", 8), ("new", 4), ("new", steps - 2), ("new", steps - 1)]
 
 
+def test_an_impact_is_its_weight_times_what_is_unexpected_in_units_of_each_target():
+    rng, length = np.random.default_rng(2), 40
+    before = {"item_id": "a", "start": pd.Period("2024-01-02", "D")}
+    before["target"] = rng.normal(size=(2, length)).cumsum(1).astype(np.float32) * [[1.0], [100.0]]
+    after = {**before, "target": before["target"] + np.where(np.arange(length) == length - 2, [[1.0], [50.0]], 0.0)}
+    found = news(make_estimator("gls", epochs=1, state_dim=3).train([before]), [before], [after])
+    seen = found[found["kind"] == "revised"]
+    assert seen.groupby(["target", "source_target"]).ngroups == 4
+    np.testing.assert_allclose(seen["impact"], seen["weight"] * (seen["value"] - seen["expected"]), rtol=1e-9)
+    assert (seen["impact"].abs() > 1e-6).all()
+
+
 MIXTURES = {
     "bank": {"clip": "nonnegative", "structures": "level,trend+day_of_week"},
     "pool": {
@@ -114,6 +126,13 @@ def test_a_bank_of_one_model_that_is_linear_has_no_share_of_weights(trained):
     rest = found[found["kind"].isin(["weights", "variances"])]
     assert len(rest) == 4 * (HORIZON - 2)
     assert rest["impact"].abs().max() < 1e-12
+
+
+def test_series_of_one_of_both_data_are_named(trained, caplog):
+    before, after = two_sets()
+    found = news(trained("issm"), before, after[:1])
+    assert found["item_id"].unique().tolist() == ["s0"]
+    assert "1 series are in one of both data alone, and left out: 's1'" in caplog.text
 
 
 def test_in_units_of_their_own_observations_explain_all(trained):
@@ -180,6 +199,15 @@ def test_parts_add_up_to_the_forecast(trained, name):
     was = np.concatenate([x.mean for x in predictor.predict(hidden, num_samples=0)])
     np.testing.assert_allclose(fit["mean"] - fit["recent"], was, rtol=1e-4, atol=1e-5)
     assert ("rest" in set(found["part"])) == (name == "pool")  # of a gls, which has no components
+
+
+def test_parts_are_dated_as_forecasts_and_recent_steps_are_a_season(trained):
+    predictor, entries = trained("issm"), make_entries(2, LENGTH, missing=False)
+    found = explain(predictor, entries)
+    pd.testing.assert_frame_equal(found, explain(predictor, entries, recent=7))
+    begin = [forecast.start_date.to_timestamp() for forecast in predictor.predict(entries, num_samples=0)]
+    assert found.groupby("item_id")["timestamp"].min().tolist() == begin
+    assert found.groupby("item_id")["timestamp"].nunique().tolist() == [HORIZON] * 2
 
 
 def test_pictures_show_causes_and_parts(trained):

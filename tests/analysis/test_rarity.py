@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from tsforecast.analysis.error_sizes import of_season, sizes
-from tsforecast.analysis.rarity import rarity
+from tsforecast.analysis.error_sizes import of_season, scaled, sizes
+from tsforecast.analysis.judging import grown
+from tsforecast.analysis.rarity import _of_stretches, _ordinary, _stretches, rarity
+from tsforecast.analysis.tails import Tail
 
 STEPS, LEARN, AT, LENGTH = 500, 200, 350, 24
 
@@ -46,6 +48,32 @@ def test_volatility_is_followed_where_there_is_some_and_only_there():
         size = sizes(LAWS[law](2000, rng), np.zeros(2000), 0, 600)[600:]
         assert (size.std() > 0.2) == (spread > 0.1)
         assert size.mean() == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_size_that_does_not_change_is_estimated_from_all_errors():
+    """So no error changes the size by more than its share of all; at the end it is as near to 1 as so many tell."""
+    steps, count = 400, 25
+    found = [sizes(np.random.default_rng(k).normal(size=steps), np.zeros(steps), 0, 200)[300:] for k in range(count)]
+    assert np.sqrt(np.mean([(x[-1] - 1) ** 2 for x in found])) < 2 / np.sqrt(2 * steps)
+    calm = [np.abs(np.diff(x)).max() < 9 / (2 * 200) for x in found]  # a square is at most nine times the mean
+    assert np.mean(calm) > 0.8  # chance prefers a volatility in few
+
+
+def test_what_an_outlier_adds_to_the_size_halves_with_every_stretch():
+    errors = np.zeros(STEPS)
+    errors[AT] = 30.0
+    size = scaled(errors, np.zeros(STEPS), 0, LEARN, LENGTH)[1]
+    np.testing.assert_allclose(size[AT + 1 + LENGTH : AT + 90], size[AT + 1 : AT + 90 - LENGTH] / 2)
+    assert size[AT + 1] > 1
+
+
+def test_stretches_are_judged_by_the_errors_given_the_past():
+    errors, ahead = np.random.default_rng(12).normal(size=(2, STEPS)).clip(-2, 2)
+    ahead[AT : AT + LENGTH] += 1.6
+    found = rarity(errors, ahead, np.zeros(STEPS), LEARN, LENGTH, 0.001).tails
+    flagged = np.flatnonzero(found <= 0.001)
+    assert len(flagged)
+    assert AT < flagged[0] < AT + LENGTH
 
 
 def test_after_what_never_changed_a_spike_is_one_step_and_a_shift_a_few():
@@ -111,6 +139,61 @@ def test_errors_have_the_size_of_their_step_of_the_season_where_sizes_differ():
         assert (found.reach[303:STEPS:12].mean() < 0.5 * found.reach[309:STEPS:12].mean()) == rare
     alike = rng.normal(size=STEPS)
     np.testing.assert_array_equal(of_season(alike, 0, LEARN, season), 1.0)
+
+
+def test_sizes_of_steps_of_a_season_shrink_towards_each_other():
+    """Monte Carlo, where differences are found: nearer to the truth than means of logarithms, by three errors."""
+    gains, season, learn = [], 12, 96
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        true = rng.normal(0, 0.6, season)
+        errors = rng.normal(size=learn) * np.exp(np.tile(true, learn // season))
+        found = np.log(of_season(errors, 0, learn, season)[:season])
+        bounded = np.maximum(np.abs(errors), 0.05 * np.median(np.abs(errors)))  # a logarithm of nearly 0 is no size
+        means = np.log(bounded).reshape(-1, season).mean(0)
+        distances = [np.square(x - x.mean() - true + true.mean()).mean() for x in (means, found)]
+        if found.any():
+            gains.append(distances[0] - distances[1])
+    assert len(gains) > 20
+    assert np.mean(gains) > 3 * np.std(gains, ddof=1) / len(gains) ** 0.5
+
+
+def test_statistics_of_a_stretch_leave_out_its_largest_error():
+    """Oracle: the cube root of the mean square of the others, each bounded; the mean has all."""
+    errors = np.random.default_rng(9).normal(size=60)
+    errors[20], errors[40:43] = 5.0, np.nan
+    mean, square = _stretches(errors, 8)
+    for end in range(8, 60):
+        own = errors[end - 7 : end + 1]
+        own = own[~np.isnan(own)].clip(-3, 3)
+        rest = np.sort(np.abs(own))[:-1]
+        assert mean[end] == pytest.approx([own.mean(), len(own) ** 0.5])
+        assert square[end] == pytest.approx([3 * np.mean(rest**2) ** (1 / 3), (len(own) / 2) ** 0.5])
+
+
+def test_what_is_not_rare_enough_for_an_event_stays_in_the_past():
+    """Oracle: all steps before a block teach, where none of them is as rare as an event by the smallest of its tails.
+
+    One by itself and a stretch are between that rarity and the threefold of it.
+    """
+    errors = np.random.default_rng(11).normal(size=STEPS).clip(-2.5, 2.5)
+    errors[230], errors[300:324] = 3.4, errors[300:324] + 0.75
+    floor = np.zeros(STEPS)
+    first = LENGTH  # errors begin at once
+    single, _, inner = scaled(errors, floor, first, LEARN, LENGTH)
+    mean, square = _stretches(inner, LENGTH)
+    expected, alone, both, time = np.full(STEPS, np.nan), np.full(STEPS, np.nan), np.full(STEPS, np.nan), LEARN
+    while time < STEPS:
+        end = grown(time)
+        alone[time:end] = Tail.of(_ordinary(np.abs(single[first:time]))).probabilities(np.abs(single[time:end]))
+        parts = [_of_stretches(x[first:time], x[time:end], LENGTH, k) for k, x in enumerate((mean, square))]
+        both[time:end] = np.fmin(*parts)
+        expected[time:end] = np.minimum(3 * np.fmin(alone[time:end], both[time:end]), 1)
+        time = end
+    assert np.nanmin(expected) > 0.001
+    assert np.nanmin(alone) < 0.001
+    assert np.nanmin(both) < 0.001
+    np.testing.assert_array_equal(tails(errors), expected)
 
 
 def test_no_step_is_judged_by_a_later_one():

@@ -14,3 +14,20 @@ def test_shapes_are_looked_at_anew_in_each_test():
     first_calls.another_test()
     with pytest.raises(jaxtyping.TypeCheckError, match="matrix"):
         matvec(torch.ones(3), torch.ones(3))
+
+
+def test_functions_within_functions_are_looked_at_in_the_first_of_them_in_each_test():
+    def inner():
+        @jaxtyping.jaxtyped(typechecker=first_calls.checked)
+        def half(x: float) -> float:
+            return x
+
+        return half
+
+    for _ in range(2):
+        first_calls.another_test()
+        for _ in range(first_calls._CALLS):
+            with pytest.raises(jaxtyping.TypeCheckError):
+                inner()("a")
+        assert not hasattr(inner(), "__wrapped__")
+    assert not hasattr(inner(), "__wrapped__")

@@ -344,9 +344,8 @@ def test_the_same_seed_gives_the_same_predictor(trained):
     again = make_estimator(model).train(entries, cache_data=True)
     assert torch.equal(weights(trained), weights(again))
     same_forecasts(seeded(trained, entries), seeded(again, entries))
-    assert not torch.equal(weights(trained), weights(make_estimator(model, seed=1).train(entries)))
     state = torch.get_rng_state()
-    make_estimator(model, epochs=1).train(entries)
+    assert not torch.equal(weights(trained), weights(make_estimator(model, seed=1).train(entries)))
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -678,7 +677,7 @@ def test_resuming_gives_the_uninterrupted_result(model, validate, tmp_path):
 
     def run(folder, *callbacks, checkpoint=None):
         keep = ModelCheckpoint(tmp_path / folder, save_last=True, enable_version_counter=False)
-        estimator = make_estimator(model, epochs=4, trainer_kwargs={"callbacks": [keep, *callbacks]})
+        estimator = make_estimator(model, epochs=3, trainer_kwargs={"callbacks": [keep, *callbacks]})
         return estimator.train(entries, entries if validate else None, ckpt_path=checkpoint)
 
     whole = run("whole")

@@ -33,7 +33,9 @@ _ROWS = 17  # scores of a side, between which the interval of each step is inter
 _ROUNDING = 4 * float(np.finfo(np.float32).eps)  # of a value that never changes, as models compute
 _LEARNT_FROM = 40  # values, at least
 _EPOCHS = 20
+_NAMED = 10  # series that a line names, at most
 GIVEN = ("past", "all")
+MODELS, COUNTS = "model", "negative binomial"  # distributions by which a series is judged
 
 
 def anomalies(
@@ -72,8 +74,9 @@ def anomalies(
         `item_id` and `timestamp`, or the columns of a frame for them; `target` where there are several, `value`,
         `expected` (the median), `lower` and `upper` (a step alone is outside of these as often as `rate` says), `error`
         (standardised), `tail` (NaN before the judged part), `score` (-log10 of it), `flagged`, `event` (number of the
-        stretch of flagged steps, else 0), and `kind` of the event, see `tsforecast.analysis.kinds.KINDS`; empty where
-        nothing is flagged.
+        stretch of flagged steps, else 0), `kind` of the event, see `tsforecast.analysis.kinds.KINDS`, empty where
+        nothing is flagged, and `distribution`, by which the series is judged: that of the "model", or a "negative
+        binomial" around its medians for counts that are likelier under it.
 
     Raises:
         ValueError: If the data or an option are not as expected, a date is outside of the data, or a series has too few
@@ -102,8 +105,22 @@ def anomalies(
             _judged(account, k, first, rate, given == "all", (length, season), targets) for k in range(len(targets))
         ]
     frame = pd.concat(tables, ignore_index=True)
+    _say_counts(frame, len(tables), several=len(targets) > 1)
     frame = frame if len(targets) > 1 else frame.drop(columns="target")
     return frame if read is None else as_read(frame, read, cells_of(entries))
+
+
+def _say_counts(frame: pd.DataFrame, series: int, several: bool) -> None:
+    """Says which series are judged as counts rather than by the model's own distribution."""
+    rows = frame[frame["distribution"] == COUNTS]
+    every = rows["item_id"].astype(str) + " " + rows["target"].astype(str) if several else rows["item_id"].astype(str)
+    names = [*dict.fromkeys(every)]
+    if names:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        log.info(
+            "%d of %d series are counts: a negative binomial distribution around the model's medians judges %s%s",
+            len(names), series, ", ".join(names[:_NAMED]), more,
+        )  # fmt: skip
 
 
 def learning_steps(entry: Mapping[str, Any], since: str | pd.Timestamp | pd.Period | None) -> int:
@@ -222,6 +239,7 @@ def _judged(
             "flagged": flagged,
             "event": events,
             "kind": _kinds(account, target, events, missing, learn, length),
+            "distribution": MODELS if counts is None else COUNTS,
         }
     )
 
