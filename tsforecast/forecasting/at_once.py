@@ -75,7 +75,8 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     """
     entries = list(task.train)
     several = any(np.ndim(entry["target"]) > 1 for entry in entries)
-    length = context_by_frequency(task.freq, 0) + task.prediction_length
+    median = float(np.median([entry["target"].shape[-1] for entry in entries]))
+    length = min(context_by_frequency(task.freq, 0) + task.prediction_length, median)
     learns = several or length <= _MOST_STEPS or "feat_dynamic_real" in entries[0]
     model = "gls" if several else "bank"
     if learns and len(entries) > _SERIES:
