@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsforecast.data import load_task, read_task
     from tsforecast.forecasting.estimator import StateSpaceEstimator
-    from tsforecast.forecasting.irregular import IrregularEstimator
     from tsforecast.forecasting.irregular_predictor import IrregularPredictor
     from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
     from tsforecast.learners import LEARNERS
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 __version__ = version("tsforecast")
 __all__ = [
     "LEARNERS",
-    "IrregularEstimator",
     "IrregularPredictor",
     "StateSpaceEstimator",
     "StateSpacePredictor",
@@ -27,7 +25,6 @@ __all__ = [
 # Where each is from; imported when it is asked for: the core needs torch alone.
 _HOMES = {
     "LEARNERS": "tsforecast.learners",
-    "IrregularEstimator": "tsforecast.forecasting.irregular",
     "IrregularPredictor": "tsforecast.forecasting.irregular_predictor",
     "StateSpaceEstimator": "tsforecast.forecasting.estimator",
     "StateSpacePredictor": "tsforecast.forecasting.predictor",

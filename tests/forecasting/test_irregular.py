@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
-from tsforecast import IrregularEstimator, IrregularPredictor, load_predictor
+from tsforecast import IrregularPredictor, StateSpaceEstimator, load_predictor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, over_gaps
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.timed_entries import after, before
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
-from tsforecast.forecasting.irregular import strongest_frequency
+from tsforecast.forecasting.clock_training import strongest_frequency
 from tsforecast.io.tensors import load_tensors, save_tensors
 
 HOUR = 3600 * 10**9
@@ -34,7 +34,7 @@ def entries(count: int = 3, targets: int = 1) -> list[dict]:
 
 def train(model: str = "issm", data=None, **options) -> IrregularPredictor:
     few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
-    return IrregularEstimator(model, "1D", **few, **options).train(entries() if data is None else data)
+    return StateSpaceEstimator(model, horizon="1D", **few, **options).train(entries() if data is None else data)
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def test_covariates_are_asked_for_by_rows_without_a_value_or_a_table():
         )
     table, columns = pd.concat(frames), {"target": "target", "covariates": ["price"]}
     few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
-    predictor = IrregularEstimator("issm", "1D", components="level", **few).train(table, columns)
+    predictor = StateSpaceEstimator("issm", horizon="1D", components="level", **few).train(table, columns=columns)
     ahead, inside = predictor.predict_frame(table), predictor.interpolate_frame(table)
     assert [len(ahead), len(inside)] == [2, 2]
     assert (ahead["timestamp"].to_numpy() > inside["timestamp"].to_numpy()).all()
@@ -265,7 +265,7 @@ def test_frames_come_from_tables_and_saved_predictors(model, targets, tmp_path):
     table = pd.concat(parts).assign(site=7).rename(columns={"item_id": "probe", "timestamp": "at"})
     columns = {"item": ["site", "probe"], "timestamp": "at", "target": names, "static_categories": "kind"}
     few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
-    predictor = IrregularEstimator(model, "6h", **few).train(table, columns)
+    predictor = StateSpaceEstimator(model, horizon="6h", **few).train(table, columns=columns)
     frame = predictor.predict_frame(table, every="2h")
     assert list(frame) == [
         "site",
@@ -302,14 +302,19 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
     with pytest.raises(ValueError, match="there is no multiple of 2 days"):
         predictor.asked_of([past[0] | {"times": past[0]["times"] - past[0]["times"][-1] + 1}], every="2D")
     with pytest.raises(ValueError, match="unknown component 'hours': in continuous time there are level"):
-        IrregularEstimator(components="hours")
+        StateSpaceEstimator(horizon="1D", components="hours")
     with pytest.raises(ValueError, match="expected model to be one of issm, gls, rsgls-issm, sgls, got 'rsgls'"):
-        IrregularEstimator("rsgls")
+        StateSpaceEstimator("rsgls", horizon="1D")
     alone = IrregularTask("x", 1, 1, 0, [{"item_id": "a", "times": np.array([3, 3]), "target": np.array([1.0, 2.0])}])
     with pytest.raises(
         ValueError, match="expected a series with observations at two times before its test part, got 'a'"
     ):
-        IrregularEstimator(horizon=1).train(alone)
+        StateSpaceEstimator(horizon=1).train(alone)
+    for grid in ({"freq": "h"}, {"prediction_length": 3}, {"preset": "fast"}, {"train_length": 9}):
+        with pytest.raises(ValueError, match=f"with a horizon .* no grid: leave out '{next(iter(grid))}'"):
+            StateSpaceEstimator("issm", horizon="1D", **grid)
+    with pytest.raises(ValueError, match="leave out 'validation_data'"):
+        StateSpaceEstimator("issm", horizon="1D").train(past, past)
     save_beliefs(tmp_path / "b.pt", beliefs.values(), predictor.net)
     with pytest.raises(ValueError, match="beliefs of another model"):
         load_beliefs(tmp_path / "b.pt", train("gls").net)
@@ -382,7 +387,7 @@ def test_constant_and_new_series_are_forecast():
     other = pd.DataFrame({"item_id": "other", "timestamp": times, "target": rng.normal(5, 1, 40)})
     constant, new = other.assign(item_id="constant", target=5.0), other.head(1).assign(item_id="new", target=7.0)
     options = {"max_epochs": 3, "enable_progress_bar": False}
-    predictor = IrregularEstimator("issm", "6h", seed=0, trainer_kwargs=options).train(other)
+    predictor = StateSpaceEstimator("issm", horizon="6h", seed=0, trainer_kwargs=options).train(other)
     ahead = predictor.predict_frame(pd.concat([constant, new]), every="2h", quantiles=[0.1, 0.9])
     steady = ahead[ahead["item_id"] == "constant"]
     assert steady[["mean", "0.1", "0.9"]].sub(5).abs().max().max() < 0.25

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.forecasting.test_irregular import HOUR, entries, train
-from tsforecast import IrregularEstimator
+from tsforecast import StateSpaceEstimator
 from tsforecast.data.irregular import IrregularTask
 from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.forecasting.timed_choice import ENOUGH, given_others, has_enough
@@ -34,7 +34,8 @@ def wandering(day: float, loudness: float = 0.0, count: int = 120) -> list[dict]
 
 def untrained(data: list[dict], **options) -> AbstractForecaster:
     """The model that training begins with."""
-    return IrregularEstimator("issm", "6h", seed=0, **options)._model(IrregularTask("d", 6 * HOUR, HOUR, 0, data), data)
+    training = StateSpaceEstimator("issm", horizon="6h", seed=0, **options).on_clock
+    return training.untrained(IrregularTask("d", 6 * HOUR, HOUR, 0, data), data)
 
 
 @pytest.mark.parametrize(("day", "expected"), [(0.0, "level+damped_level"), (2.0, "level+damped_level+day")])

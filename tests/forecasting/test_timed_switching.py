@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.forecasting.test_irregular import HOUR, QUIET, entries, train
-from tsforecast import IrregularEstimator, IrregularPredictor
+from tsforecast import IrregularPredictor, StateSpaceEstimator
 from tsforecast.analysis.timed_regimes import timed_regimes
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 
@@ -27,8 +27,8 @@ def priced() -> list[dict]:
 def predictor() -> IrregularPredictor:
     """Two epochs, of which the second has particles."""
     trainer = {**QUIET, "max_epochs": 2}
-    estimator = IrregularEstimator(
-        "rsgls-issm", "1D", components=COMPONENTS, scaling="none", trainer_kwargs=trainer, **FEW
+    estimator = StateSpaceEstimator(
+        "rsgls-issm", horizon="1D", components=COMPONENTS, scaling="none", trainer_kwargs=trainer, **FEW
     )
     found = estimator.train(priced())
     assert found.net.hyperparameters["linear_epochs"] == 1
@@ -137,7 +137,7 @@ def test_regimes_of_a_dense_system_of_two_targets_are_filtered_saved_and_forecas
     past = [
         {**entry, "feat_dynamic_real": rng.standard_normal((1, len(entry["times"])))} for entry in entries(2, targets=2)
     ]
-    found = IrregularEstimator("sgls", "1D", state_dim=3, trainer_kwargs=trainer, **FEW).train(past)
+    found = StateSpaceEstimator("sgls", horizon="1D", state_dim=3, trainer_kwargs=trainer, **FEW).train(past)
     times, covariates = asked(2, 30)
     found.save(tmp_path / "saved")
     again = IrregularPredictor.load(tmp_path / "saved")
@@ -179,12 +179,12 @@ def test_regimes_come_as_a_table(predictor):
 
 def test_options_that_make_no_switch_are_refused():
     with pytest.raises(ValueError, match="expected persistence to be above 0 and below 1, got 1"):
-        IrregularEstimator("rsgls-issm", persistence=1)
+        StateSpaceEstimator("rsgls-issm", horizon="1D", persistence=1)
     with pytest.raises(ValueError, match="cell"):
-        IrregularEstimator("rsgls-issm", cell=0)
-    with pytest.raises(ValueError, match="has no option 'recurrence'"):
-        IrregularEstimator("rsgls-issm", recurrence="exact")
+        StateSpaceEstimator("rsgls-issm", horizon="1D", cell=0)
+    with pytest.raises(ValueError, match="has no hyperparameter 'recurrence'"):
+        StateSpaceEstimator("rsgls-issm", horizon="1D", recurrence="exact")
     with pytest.raises(ValueError, match="expected switch to be one of categorical, got 'gaussian'"):
-        IrregularEstimator("sgls", switch="gaussian")
+        StateSpaceEstimator("sgls", horizon="1D", switch="gaussian")
     with pytest.raises(ValueError, match="the CRPS of paths teaches nothing about categorical switches"):
-        IrregularEstimator("sgls", objective="crps")
+        StateSpaceEstimator("sgls", horizon="1D", objective="crps")

@@ -7,21 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import numpy as np
 import pandas as pd
 from jsonargparse import Namespace
 
 from tsforecast.cli import bulk_options, options, runs
 from tsforecast.cli.commands import Evaluate
-from tsforecast.cli.epochs import trainer_options
 from tsforecast.cli.option_groups import AnswerOptions
 from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
 from tsforecast.evaluation.metrics import LEVELS
 from tsforecast.evaluation.timed import score_timed, timed_baselines
-from tsforecast.forecasting.irregular import IrregularEstimator, default_epochs, default_linear_epochs, has_components
+from tsforecast.forecasting.clock_training import default_epochs, default_linear_epochs
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_forecast import TimedForecast
 from tsforecast.io.files import make_folder, replace_file, replace_together
@@ -40,7 +38,6 @@ _TAKEN = (
     "unit", "context_length", "batch_size", "num_batches_per_epoch", "item", "timestamp", "target", "covariates",
     "static_categories", "timestamp_format", "decimal", "wide",
 )  # fmt: skip
-_OF_ESTIMATOR = ("context_length", "batch_size", "num_batches_per_epoch")
 _REPORT = ("scores.json", "scores.csv", "per_series.csv", "plots")
 _DRAWN = 4  # series in a picture
 _SHOWN = 2.0  # times of the test part before it, in a picture
@@ -62,7 +59,7 @@ def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], argv: S
         raise ValueError(f"--irregular goes with {listed(TIMED)}, got {model!r}")
     if chosen.data is None:
         raise ValueError("--irregular goes with --data FILE")
-    own = _own(model)
+    own = own_options(model)
     for name, value in vars(chosen).items():
         if name not in (*_TAKEN, *own) and value != defaults.get(name):
             raise ValueError(f"--{name} does not go with --irregular")
@@ -77,29 +74,15 @@ def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], argv: S
             chosen[name] = value
 
 
-def _own(model: str) -> dict[str, Any]:
+def own_options(model: str) -> dict[str, Any]:
     """The hyperparameters of a model that a user may choose, with their declarations."""
     return {name: each for name, each in options_of(TIMED[model]).items() if name not in {*DATA_DECIDED, "unit"}}
 
 
-def estimator(
-    folder: Path, model: str, chosen: Namespace, horizon: int, callbacks: Sequence[pl.Callback]
-) -> IrregularEstimator:
-    """Return the estimator of a run.
-
-    Args:
-        folder: Run folder, where checkpoints and losses go.
-        model: Its name.
-        chosen: Options of the run.
-        horizon: Time of a forecast, in nanoseconds.
-        callbacks: Beside the checkpoint after every epoch.
-    """
-    names = (*_OF_ESTIMATOR, *_own(model))
-    given = {name: chosen[name] for name in names if name in chosen and chosen[name] is not None}
-    if not has_components(model):
-        given.pop("components", None)
-    trainer = trainer_options(folder, chosen, callbacks)
-    return IrregularEstimator(model, horizon, seed=chosen.seed, trainer_kwargs=trainer, **given)
+def of_estimator(model: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those options of a run that its estimator takes."""
+    names = ("context_length", "batch_size", "num_batches_per_epoch", *own_options(model))
+    return {name: chosen[name] for name in names if chosen.get(name) is not None}
 
 
 def task_of(chosen: Namespace, record: Mapping[str, Any] | None = None) -> IrregularTask:

@@ -29,7 +29,7 @@ from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.irregular_predictor import IrregularPredictor
-from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
+from tsforecast.forecasting.predictor import save_predictor
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import warnings_only
@@ -232,36 +232,34 @@ def estimator(
         callbacks: Beside the checkpoint after every epoch.
     """
     own = {name: value for name, value in vars(chosen).items() if name not in RUN | DATA}
-    return StateSpaceEstimator(
-        model=record["model"],
-        freq=record["split"]["freq"],
-        prediction_length=record["split"]["prediction_length"],
-        seed=chosen.seed,
-        trainer_kwargs=trainer_options(folder, chosen, callbacks)
-        | {"accelerator": chosen.accelerator, "devices": chosen.devices},
-        **{**own, "preset": presets.NONE},  # config.yaml has its options
-    )
+    trainer = trainer_options(folder, chosen, callbacks)
+    if irregular.is_irregular(record):
+        time, own = {"horizon": record["irregular"]["horizon"]}, irregular.of_estimator(record["model"], own)
+    else:
+        time = {name: record["split"][name] for name in ("freq", "prediction_length")}
+        own["preset"] = presets.NONE  # config.yaml has its options
+        trainer |= {"accelerator": chosen.accelerator, "devices": chosen.devices}
+    return StateSpaceEstimator(record["model"], seed=chosen.seed, trainer_kwargs=trainer, **time, **own)
 
 
 def _training(
     folder: Path, record: dict[str, Any], chosen: Namespace, task: ForecastTask | IrregularTask, timer: Timer
-) -> Callable[..., StateSpacePredictor | IrregularPredictor]:
+) -> Callable[..., Any]:
     """Return what trains on the data, from the checkpoint `ckpt_path` on."""
     lines = progress(chosen.max_epochs)
     if isinstance(task, IrregularTask):
-        timed = irregular.estimator(folder, record["model"], chosen, task.horizon, [timer, lines])
-        return partial(timed.train, task)
+        return partial(estimator(folder, record, chosen, [timer, lines]).train, task)
 
     def tell_choices(trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, AbstractForecaster)
         if "chosen" not in record:
-            record["chosen"] = choices(chosen, task, forecaster, module)
+            record["chosen"] = choices(chosen, task, forecaster.on_grid, module)
             runs.write_record(folder, record)
             tell(record["chosen"])
 
     training, validation = options.training_parts(task, chosen.validation)
     forecaster = estimator(folder, record, chosen, [timer, LambdaCallback(on_train_start=tell_choices), lines])
-    return partial(forecaster.train, training, validation)  # pyright: ignore[reportReturnType]
+    return partial(forecaster.train, training, validation)
 
 
 def _train(
