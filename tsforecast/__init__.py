@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsforecast.data import load_task, read_task
     from tsforecast.forecasting.estimator import StateSpaceEstimator
-    from tsforecast.forecasting.irregular_predictor import IrregularPredictor
     from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
     from tsforecast.learners import LEARNERS
 
 __version__ = version("tsforecast")
 __all__ = [
     "LEARNERS",
-    "IrregularPredictor",
     "StateSpaceEstimator",
     "StateSpacePredictor",
     "load_predictor",
@@ -25,7 +23,6 @@ __all__ = [
 # Where each is from; imported when it is asked for: the core needs torch alone.
 _HOMES = {
     "LEARNERS": "tsforecast.learners",
-    "IrregularPredictor": "tsforecast.forecasting.irregular_predictor",
     "StateSpaceEstimator": "tsforecast.forecasting.estimator",
     "StateSpacePredictor": "tsforecast.forecasting.predictor",
     "load_predictor": "tsforecast.forecasting.predictor",

@@ -201,9 +201,8 @@ def continuous(found: Problem, seed: int, model: str = "issm") -> Answers:
     own: dict[str, Any] = {"components": "oscillation+damped_level"} if has_cycle else {}
     task = IrregularTask("data", median_gap(found.entries), 1, 0, found.entries)
     trainer = {"enable_progress_bar": False}
-    predictor = StateSpaceEstimator(model, horizon=_horizon(found), seed=seed, trainer_kwargs=trainer, **own).train(
-        task
-    )
+    estimator = StateSpaceEstimator(model, horizon=_horizon(found), seed=seed, trainer_kwargs=trainer, **own)
+    predictor = estimator.train(task).on_clock
     answers: Answers = {}
     for question, how in zip(QUESTIONS, (predictor.interpolate, predictor.forecast), strict=True):
         times = {item: each for item, (each, _) in found.asked[question].items()}

@@ -97,6 +97,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
 
 
 RUNS = ("whole", "stopped")
+GRID_ALONE = {"explain": [], "anomalies": [], "export": ["--output", "exported"]}
 
 
 class Stop(logging.Handler):
@@ -122,6 +123,7 @@ def test_what_does_not_go_together_is_refused(made, capsys):
         (["predict", run, "--prediction_length=3", *out], "--prediction_length goes with regular series"),
         (["predict", run, "--output", str(made / "folder")], "answers into a file"),
         (["impute", run, "--paths", *out], "--paths goes with predict"),
+        *(([name, run, *more], "this command expects series on a grid") for name, more in GRID_ALONE.items()),
         (["regimes", run], "expected a model that has regimes, sgls or rsgls-issm; TimedISSMForecaster has none"),
         (["evaluate", run, "--adapt", "lofi"], "--adapt does not go with a run of `train --irregular`"),
         (

@@ -62,8 +62,8 @@ def run(chosen: Evaluate) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     folder = Path(chosen.run)
-    record = options.trained_run(folder)
-    if irregular.is_irregular(record):
+    record = options.trained_run(folder, with_clocks=True)
+    if runs.is_irregular(record):
         with runs.hold(folder):
             return irregular.evaluate(chosen, folder, record, settings(folder, record))
     if chosen.output:

@@ -22,7 +22,7 @@ def run(chosen: Impute) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
-    opened = Opened.of(chosen, chosen.run)
+    opened = Opened.of(chosen, chosen.run, with_clocks=True)
     if opened.is_irregular:
         return irregular.answer("impute", chosen, opened.folder, opened.trained)
     irregular.refuse_times(chosen)

@@ -20,8 +20,9 @@ from tsforecast.data.timed_entries import after, before
 from tsforecast.evaluation.metrics import LEVELS
 from tsforecast.evaluation.timed import score_timed, timed_baselines
 from tsforecast.forecasting.clock_training import default_epochs, default_linear_epochs
-from tsforecast.forecasting.irregular_predictor import IrregularPredictor
+from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.forecasting.timed_forecast import TimedForecast
+from tsforecast.forecasting.timed_histories import TimedHistories
 from tsforecast.io.files import make_folder, replace_file, replace_together
 from tsforecast.io.frame_files import write_frames
 from tsforecast.models import DATA_DECIDED, options_of
@@ -112,20 +113,6 @@ def split_record(task: IrregularTask) -> dict[str, Any]:
     }
 
 
-def is_irregular(record: Mapping[str, Any]) -> bool:
-    """Whether a run is one of series with clocks of their own.
-
-    Raises:
-        ValueError: If its record is damaged.
-    """
-    known = record.get("irregular")
-    if known is None:
-        return False
-    if not isinstance(known, dict) or not all(type(known.get(n)) is int for n in ("unit", "horizon", "windows")):
-        raise ValueError(f"the record of the run is damaged: expected unit, horizon and windows, got {known!r:.80}")
-    return True
-
-
 def refuse_times(chosen: AnswerOptions) -> None:
     """Refuses options of times for a run on a regular grid.
 
@@ -156,8 +143,8 @@ def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace
     for name, default in given.items():
         if getattr(chosen, name, default) != default:
             raise ValueError(f"--{name} goes with regular series; give times by --at FILE or --every TIME")
-    predictor = IrregularPredictor.load(folder / runs.PREDICTOR)
-    columns = options.columns(vars(chosen), predictor.roles)
+    predictor = load_predictor(folder / runs.PREDICTOR).on_clock
+    columns = options.columns(vars(chosen), predictor.columns)
     entries, read = predictor.read_named(chosen.data or trained.data, columns)
     times, covariates = predictor.asked_of(entries, chosen.at, chosen.every, inside=command == "impute")
     levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
@@ -169,7 +156,8 @@ def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace
         count = chosen.num_samples if chosen.paths else 0
         answers = predictor.forecast(entries, times, count, chosen.seed, covariates)
     make_folder(out.parent)
-    frames = (a.path_frame(predictor.targets) if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
+    targets = predictor.columns.targets
+    frames = (a.path_frame(targets) if chosen.paths else a.frame(levels, targets) for a in answers)
     cells = cells_of(entries)
     write_frames((as_read(frame, read, cells) for frame in frames), out)
     log.info("%s: %d series, %s", out, len(times), counted(sum(map(len, times.values())), "time"))
@@ -187,7 +175,7 @@ def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained:
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
     if record["irregular"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
-    predictor, task = IrregularPredictor.load(folder / runs.PREDICTOR), task_of(trained, record)
+    predictor, task = load_predictor(folder / runs.PREDICTOR).on_clock, task_of(trained, record)
     if fingerprint(task) != record["fingerprint"]:
         log.warning("the data have changed since %s was trained", folder)
     pairs = task.test()
@@ -213,7 +201,7 @@ def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained:
     return 0
 
 
-def _picture(predictor: IrregularPredictor, task: IrregularTask, model: str, count: int) -> Any:
+def _picture(predictor: TimedHistories, task: IrregularTask, model: str, count: int) -> Any:
     """The test windows of some series, from each one's past alone."""
     entries = task.entries[: min(count, _DRAWN)]
     answers, since, held_out = {}, {}, {}

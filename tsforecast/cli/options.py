@@ -18,16 +18,25 @@ from tsforecast.forecasting.adaptation import Adaptation
 from tsforecast.wording import counted
 
 
-def trained_run(folder: Path) -> dict[str, Any]:
+def trained_run(folder: Path, with_clocks: bool = False) -> dict[str, Any]:
     """Return the record of a run.
 
+    Args:
+        folder: Of the run.
+        with_clocks: Whether its series may have clocks of their own.
+
     Raises:
-        ValueError: If the folder is no run whose training is finished.
+        ValueError: If the folder is no run whose training is finished, or one of such series.
         FileNotFoundError: If there is no such folder.
     """
     record = runs.read_record(folder, "train")
     if not runs.finished(folder):
         raise ValueError(f"{folder} is not finished; `{parsing.typed('train')} --resume {folder}` goes on with it")
+    if runs.is_irregular(record) and not with_clocks:
+        raise ValueError(
+            f"{folder} is a run of `train --irregular`, which evaluate, predict, impute and regimes take; this command "
+            "expects series on a grid"
+        )
     return record
 
 

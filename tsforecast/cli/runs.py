@@ -282,6 +282,20 @@ def _is(value: Any, type_: Any) -> bool:
     return isinstance(value, dict) if type_ is dict else fits(value, type_)
 
 
+def is_irregular(record: dict[str, Any]) -> bool:
+    """Whether a run is one of series with clocks of their own.
+
+    Raises:
+        ValueError: If its record is damaged.
+    """
+    known = record.get("irregular")
+    if known is None:
+        return False
+    if not isinstance(known, dict) or not all(type(known.get(n)) is int for n in ("unit", "horizon", "windows")):
+        raise ValueError(f"the record of the run is damaged: expected unit, horizon and windows, got {known!r:.80}")
+    return True
+
+
 def check_resumed(folder: Path, record: dict[str, Any], found: str) -> None:
     """Refuses to go on with a run whose data or place have changed; other versions of packages are a warning.
 

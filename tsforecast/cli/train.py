@@ -28,7 +28,6 @@ from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.estimator import StateSpaceEstimator
-from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.predictor import save_predictor
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
@@ -127,7 +126,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _task(chosen: Namespace, record: dict[str, Any] | None = None) -> ForecastTask | IrregularTask:
     """The data that the options choose, on a grid or with clocks of their own; split as a run has found it before."""
-    if chosen.get("irregular") if record is None else irregular.is_irregular(record):
+    if chosen.get("irregular") if record is None else runs.is_irregular(record):
         return irregular.task_of(chosen, record)
     if record is None:
         return options.task_of(chosen)
@@ -233,7 +232,7 @@ def estimator(
     """
     own = {name: value for name, value in vars(chosen).items() if name not in RUN | DATA}
     trainer = trainer_options(folder, chosen, callbacks)
-    if irregular.is_irregular(record):
+    if runs.is_irregular(record):
         time, own = {"horizon": record["irregular"]["horizon"]}, irregular.of_estimator(record["model"], own)
     else:
         time = {name: record["split"][name] for name in ("freq", "prediction_length")}
@@ -291,8 +290,8 @@ def _train(
         figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
         save_figure(figure, folder / "learning_curve.png")
         seconds = round(timer.time_elapsed(), 1)
-        if isinstance(predictor, IrregularPredictor):
-            record["components"] = predictor.net.hyperparameters.get("components")
+        if isinstance(task, IrregularTask):
+            record["components"] = predictor.prediction_net.hyperparameters.get("components")
         runs.write_record(folder, record | {"finished": _now(), "epochs": len(metrics), "seconds": seconds})
         save_predictor(predictor, folder / runs.PREDICTOR)  # last: from then on the run counts as finished
         log.info("%s: finished after %.0f s; `%s %s` scores it", folder, seconds, parsing.typed("evaluate"), folder)

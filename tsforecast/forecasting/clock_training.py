@@ -15,7 +15,7 @@ from tsforecast.data.irregular import IrregularTask, read_irregular
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.data_summary import largest_move, typical_change
-from tsforecast.forecasting.irregular_predictor import IrregularPredictor
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
 from tsforecast.forecasting.timed_choice import cycles_shown, has_enough, rhythm_shown
 from tsforecast.models import AbstractForecaster, make_model, options_of
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES, _MOST_BATCHES = 8, 250
+_TOGETHER = 32  # series that are filtered at once
 _FUTURE = 32  # observations of the future of a training window, at most
 _AS_LONG = 10**9  # season of the scaling: the location of a series is the mean of all of its past
 _FREQUENCIES, _SERIES, _VALUES = 2000, 50, 1000  # of a periodogram, at most
@@ -66,7 +67,7 @@ class ClockTraining:
 
     def begun(
         self, data: IrregularTask | pd.DataFrame | Iterable[Mapping[str, Any]], columns: Columns | None
-    ) -> tuple[AbstractForecaster, WindowLoader, IrregularPredictor]:
+    ) -> tuple[AbstractForecaster, WindowLoader, StateSpacePredictor]:
         """Return the untrained model, windows of all of the data but the test windows of a task, and the predictor.
 
         Args:
@@ -97,14 +98,9 @@ class ClockTraining:
             self.num_batches_per_epoch or min(count, _MOST_BATCHES),
             int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed,
         )
-        predictor = IrregularPredictor(
-            net,
-            clock,
-            horizon,
-            columns=None if task.columns is None else as_lists(task.columns),
-            categories=task.categories,
-            targets=list(task.targets),
-        )
+        columns_ = None if task.columns is None else as_lists(task.columns)
+        named = {"columns": columns_, "categories": task.categories}
+        predictor = StateSpacePredictor(net, clock, horizon, "ns", _TOGETHER, device="cpu", **named)
         return net, loader, predictor
 
     def untrained(self, task: IrregularTask, entries: list[dict[str, Any]]) -> AbstractForecaster:

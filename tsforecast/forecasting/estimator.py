@@ -205,7 +205,7 @@ class StateSpaceEstimator(AbstractEstimator):
             module, loader, predictor = self.on_clock.begun(training_data, columns_of(columns))
             trainer = self._fitted(module, loader, None, ckpt_path)
             module.eval()
-            return TrainOutput(predictor.clock, module, trainer, predictor)  # pyright: ignore[reportArgumentType]
+            return TrainOutput(predictor.input_transform, module, trainer, predictor)
         self._find_freq(training_data, columns)
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO and from_predictor is not None:

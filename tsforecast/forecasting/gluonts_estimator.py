@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 from gluonts.core import fqname_for
 from gluonts.torch.model.estimator import PyTorchLightningEstimator
-from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 
 from tsforecast.data.checks import refuse_endless
@@ -87,9 +86,9 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         num_workers: int | None = None,
         num_prefetch: int | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
-    ) -> PyTorchPredictor:
+    ) -> StateSpacePredictor:
         """Return the predictor of `train_model`."""
-        return self.train_model(
+        found = self.train_model(
             training_data,
             validation_data,
             shuffle_buffer_length=shuffle_buffer_length,
@@ -99,6 +98,8 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
             num_prefetch=num_prefetch,
             columns=columns,
         ).predictor
+        assert isinstance(found, StateSpacePredictor)
+        return found
 
     # GluonTS' hooks, of a training on a grid.
 
