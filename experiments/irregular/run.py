@@ -39,7 +39,7 @@ from experiments.irregular.gru_d import GRUDBaseline
 from tsforecast import StateSpaceEstimator, load_task
 from tsforecast.cli.provenance import provenance
 from tsforecast.data.calendar.frequency import to_period
-from tsforecast.data.irregular import IrregularTask
+from tsforecast.data.task import ForecastTask
 from tsforecast.data.timed_entries import median_gap
 from tsforecast.evaluation.metrics import LEVELS
 from tsforecast.io.files import replace_file
@@ -199,7 +199,7 @@ def continuous(found: Problem, seed: int, model: str = "issm") -> Answers:
     """The model in continuous time."""
     has_cycle = found.model == "oscillation" and model != "sgls"
     own: dict[str, Any] = {"components": "oscillation+damped_level"} if has_cycle else {}
-    task = IrregularTask("data", median_gap(found.entries), 1, 0, found.entries)
+    task = ForecastTask("data", "ns", 1, 0, found.entries, gap=median_gap(found.entries))
     trainer = {"enable_progress_bar": False}
     estimator = StateSpaceEstimator(model, horizon=_horizon(found), seed=seed, trainer_kwargs=trainer, **own)
     predictor = estimator.train(task).on_clock

@@ -10,7 +10,7 @@ import torch
 from tsforecast import StateSpaceEstimator, StateSpacePredictor, load_predictor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, over_gaps
-from tsforecast.data.irregular import IrregularTask
+from tsforecast.data.task import ForecastTask
 from tsforecast.data.timed_entries import after, before
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.clock_training import strongest_frequency
@@ -304,7 +304,8 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
         StateSpaceEstimator(horizon="1D", components="hours")
     with pytest.raises(ValueError, match="expected model to be one of issm, gls, rsgls-issm, sgls, got 'rsgls'"):
         StateSpaceEstimator("rsgls", horizon="1D")
-    alone = IrregularTask("x", 1, 1, 0, [{"item_id": "a", "times": np.array([3, 3]), "target": np.array([1.0, 2.0])}])
+    moment = {"item_id": "a", "times": np.array([3, 3]), "target": np.array([1.0, 2.0])}
+    alone = ForecastTask("x", "ns", 1, 0, [moment], gap=1)
     with pytest.raises(
         ValueError, match="expected a series with observations at two times before its test part, got 'a'"
     ):

@@ -14,7 +14,8 @@ from jsonargparse import Namespace
 from tsforecast.cli import bulk_options, options, runs
 from tsforecast.cli.commands import Evaluate
 from tsforecast.cli.option_groups import AnswerOptions
-from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
+from tsforecast.data import ForecastTask
+from tsforecast.data.irregular import in_words, read_irregular
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
 from tsforecast.evaluation.metrics import LEVELS
@@ -86,31 +87,22 @@ def of_estimator(model: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
     return {name: chosen[name] for name in names if chosen.get(name) is not None}
 
 
-def task_of(chosen: Namespace, record: Mapping[str, Any] | None = None) -> IrregularTask:
+def task_of(chosen: Namespace, record: Mapping[str, Any] | None = None) -> ForecastTask:
     """Return the series that the options choose, split as a run has found it before.
 
     Raises:
         ValueError: If data are not as expected.
         FileNotFoundError: If there is no such file.
     """
-    known = {} if record is None else record["irregular"]
+    known = {} if record is None else record["split"]
     found = None if record is None else runs.columns_of_run(dict(record))
     return read_irregular(
         Path(chosen.data),
-        known.get("horizon", chosen.get("horizon")),
+        known.get("prediction_length", chosen.get("horizon")),
         known.get("windows", chosen.get("windows")),
         columns=options.columns(chosen, found),
         categories=None if record is None else record["categories"] or None,
     )
-
-
-def split_record(task: IrregularTask) -> dict[str, Any]:
-    """Return what run.json keeps of the split; `split` is what readers of any run expect."""
-    return {
-        "split": {"freq": f"{task.unit}ns", "prediction_length": 1, "windows": task.windows},
-        "irregular": {"unit": task.unit, "horizon": task.horizon, "windows": task.windows},
-        "fingerprint": fingerprint(task),
-    }
 
 
 def refuse_times(chosen: AnswerOptions) -> None:
@@ -173,12 +165,12 @@ def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained:
     for name in ("adapt", "inspect", "marks", "output"):
         if getattr(chosen, name):
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
-    if record["irregular"]["windows"] == 0:
+    if record["split"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
     predictor, task = load_predictor(folder / runs.PREDICTOR).on_clock, task_of(trained, record)
-    if fingerprint(task) != record["fingerprint"]:
+    if runs.fingerprint(task) != record["fingerprint"]:
         log.warning("the data have changed since %s was trained", folder)
-    pairs = task.test()
+    pairs = task.timed_test()
     answers = (forecast.quantiles(LEVELS) for forecast in predictor.forecast_windows(pairs))
     scores = {record["model"]: score_timed(pairs, answers)}
     if chosen.baselines != "none":
@@ -196,29 +188,33 @@ def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained:
         if chosen.plot_series > 0:
             save_figure(_picture(predictor, task, record["model"], chosen.plot_series), report / "plots/forecasts.png")
     shown = table[["crps", "nd", "mse", "coverage_50", "coverage_80", "coverage_95"]]
-    sys.stdout.write(f"{counted(len(pairs), 'window')} of {task.name}, {in_words(task.horizon)} each\n")
+    sys.stdout.write(f"{counted(len(pairs), 'window')} of {task.name}, {in_words(task.prediction_length)} each\n")
     sys.stdout.write(shown.map("{:.4g}".format).to_string() + "\n")
     return 0
 
 
-def _picture(predictor: TimedHistories, task: IrregularTask, model: str, count: int) -> Any:
+def _picture(predictor: TimedHistories, task: ForecastTask, model: str, count: int) -> Any:
     """The test windows of some series, from each one's past alone."""
     entries = task.entries[: min(count, _DRAWN)]
     answers, since, held_out = {}, {}, {}
+    horizon = task.prediction_length
     for entry in entries:
         item, origins = entry["item_id"], task.origins(entry)
-        since[item] = int(origins[0] - _SHOWN * task.windows * task.horizon)
+        since[item] = int(origins[0] - _SHOWN * task.windows * horizon)
         held_out[item] = after(entry, origins[0])
         pairs = []
         for origin in origins:
-            past, label = before(entry, origin), after(before(entry, origin + task.horizon), origin)
+            past, label = before(entry, origin), after(before(entry, origin + horizon), origin)
             if "feat_dynamic_real" not in entry:  # else covariates are known at observations alone
-                label = {"item_id": item, "times": origin + np.linspace(0, task.horizon, 61, dtype=np.int64)[1:]}
+                label = {
+                    "item_id": item,
+                    "times": origin + np.linspace(0, horizon, 61, dtype=np.int64)[1:],
+                }
             if len(label["times"]):
                 pairs.append((past, label))
         answers[item] = [_frame(forecast) for forecast in predictor.forecast_windows(pairs)]
     pasts = [before(entry, task.origins(entry)[0]) for entry in entries]
-    title = f"{model} on {task.name}: forecasts of {in_words(task.horizon)}, each from all before it"
+    title = f"{model} on {task.name}: forecasts of {in_words(task.prediction_length)}, each from all before it"
     label = task.targets[0] if len(task.targets) == 1 else ""
     return plot_timed(pasts, answers, since=since, held_out=held_out, colour=colour_of(model), label=label, title=title)
 

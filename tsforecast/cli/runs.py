@@ -262,6 +262,8 @@ def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
         raise ValueError(
             f"{folder} is no run of `tsforecast {kind}`; `{parsing.typed('train')} --resume {folder}` goes on with it"
         )
+    if isinstance(older := record.get("irregular"), dict):  # how series with clocks of their own were recorded
+        record["split"] = {"freq": "ns", "prediction_length": older.get("horizon"), **older, "gap": older.get("unit")}
     expected = _KINDS[kind]
     wrong = [name for name, type_ in expected.items() if not _is(record.get(name), type_)]
     if not wrong and kind == "train":
@@ -283,17 +285,8 @@ def _is(value: Any, type_: Any) -> bool:
 
 
 def is_irregular(record: dict[str, Any]) -> bool:
-    """Whether a run is one of series with clocks of their own.
-
-    Raises:
-        ValueError: If its record is damaged.
-    """
-    known = record.get("irregular")
-    if known is None:
-        return False
-    if not isinstance(known, dict) or not all(type(known.get(n)) is int for n in ("unit", "horizon", "windows")):
-        raise ValueError(f"the record of the run is damaged: expected unit, horizon and windows, got {known!r:.80}")
-    return True
+    """Whether a run is one of series with clocks of their own."""
+    return "gap" in record["split"]
 
 
 def check_resumed(folder: Path, record: dict[str, Any], found: str) -> None:
@@ -338,7 +331,7 @@ def fingerprint(task: ForecastTask) -> str:
 
 def _digest(task: ForecastTask, fields: Collection[str] | None = None) -> str:
     """A hash of these fields of the entries of a task, or of all."""
-    digest = hashlib.sha256(f"{task.freq} {task.prediction_length} {task.windows}".encode())
+    digest = hashlib.sha256(f"{task.gap or task.freq} {task.prediction_length} {task.windows}".encode())
     if isinstance(task.entries, StreamedEntries):
         digest.update(task.entries.identity.encode())
         return digest.hexdigest()[:16]
@@ -352,7 +345,7 @@ def _digest(task: ForecastTask, fields: Collection[str] | None = None) -> str:
 
 def targets_fingerprint(task: ForecastTask) -> str:
     """A hash of what is forecast and scored: equal for runs that can be compared, with covariates or without."""
-    return _digest(task, ("item_id", "start", "target"))
+    return _digest(task, ("item_id", "times" if task.gap else "start", "target"))
 
 
 def columns_of_run(record: dict[str, Any]) -> Columns | None:

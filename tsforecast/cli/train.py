@@ -24,7 +24,6 @@ from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.cli.train_parser import check_ranges, named, parser
 from tsforecast.data import ForecastTask
-from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.estimator import StateSpaceEstimator
@@ -105,7 +104,7 @@ def run(argv: Sequence[str]) -> int:
         folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
         if not printed:
             runs.refuse_used(folder)
-        if isinstance(task, ForecastTask):
+        if not task.gap:
             model, chosen, selection = settled(parser, model, given, chosen, task)
             check_ranges(chosen)
     if printed:
@@ -124,7 +123,7 @@ def run(argv: Sequence[str]) -> int:
             raise
 
 
-def _task(chosen: Namespace, record: dict[str, Any] | None = None) -> ForecastTask | IrregularTask:
+def _task(chosen: Namespace, record: dict[str, Any] | None = None) -> ForecastTask:
     """The data that the options choose, on a grid or with clocks of their own; split as a run has found it before."""
     if chosen.get("irregular") if record is None else runs.is_irregular(record):
         return irregular.task_of(chosen, record)
@@ -183,20 +182,17 @@ def config(model: str, chosen: Namespace) -> str:
     return f"# tsforecast train {model} --config THIS_FILE\n" + yaml.safe_dump(kept, sort_keys=False)
 
 
-def _split_record(task: ForecastTask | IrregularTask) -> dict[str, Any]:
+def _split_record(task: ForecastTask) -> dict[str, Any]:
     """Return what run.json keeps of how the data are split, and by which they are known again."""
-    if isinstance(task, IrregularTask):
-        return irregular.split_record(task)
+    split = {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows}
     return {
-        "split": {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows},
+        "split": split | ({"gap": task.gap} if task.gap else {}),
         "fingerprint": runs.fingerprint(task),
         "targets_fingerprint": runs.targets_fingerprint(task),
     }
 
 
-def _record(
-    model: str, folder: Path, chosen: Namespace, task: ForecastTask | IrregularTask, argv: Sequence[str]
-) -> dict[str, Any]:
+def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, argv: Sequence[str]) -> dict[str, Any]:
     """Return the contents of run.json."""
     return {
         "format": runs.FORMAT,
@@ -233,7 +229,7 @@ def estimator(
     own = {name: value for name, value in vars(chosen).items() if name not in RUN | DATA}
     trainer = trainer_options(folder, chosen, callbacks)
     if runs.is_irregular(record):
-        time, own = {"horizon": record["irregular"]["horizon"]}, irregular.of_estimator(record["model"], own)
+        time, own = {"horizon": record["split"]["prediction_length"]}, irregular.of_estimator(record["model"], own)
     else:
         time = {name: record["split"][name] for name in ("freq", "prediction_length")}
         own["preset"] = presets.NONE  # config.yaml has its options
@@ -242,11 +238,11 @@ def estimator(
 
 
 def _training(
-    folder: Path, record: dict[str, Any], chosen: Namespace, task: ForecastTask | IrregularTask, timer: Timer
+    folder: Path, record: dict[str, Any], chosen: Namespace, task: ForecastTask, timer: Timer
 ) -> Callable[..., Any]:
     """Return what trains on the data, from the checkpoint `ckpt_path` on."""
     lines = progress(chosen.max_epochs)
-    if isinstance(task, IrregularTask):
+    if task.gap:
         return partial(estimator(folder, record, chosen, [timer, lines]).train, task)
 
     def tell_choices(trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -265,7 +261,7 @@ def _train(
     folder: Path,
     record: dict[str, Any],
     chosen: Namespace,
-    task: ForecastTask | IrregularTask,
+    task: ForecastTask,
     checkpoint: Path | None,
     notes: Sequence[logging.LogRecord] = (),
 ) -> int:
@@ -290,7 +286,7 @@ def _train(
         figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
         save_figure(figure, folder / "learning_curve.png")
         seconds = round(timer.time_elapsed(), 1)
-        if isinstance(task, IrregularTask):
+        if task.gap:
             record["components"] = predictor.prediction_net.hyperparameters.get("components")
         runs.write_record(folder, record | {"finished": _now(), "epochs": len(metrics), "seconds": seconds})
         save_predictor(predictor, folder / runs.PREDICTOR)  # last: from then on the run counts as finished

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.irregular import IrregularTask
+from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation import metrics
 from tsforecast.evaluation.metrics import LEVELS, Window
 
@@ -36,7 +36,7 @@ def score_timed(
     """Score quantiles at `LEVELS` of the labels of test windows.
 
     Args:
-        pairs: Past and label of each window, as `IrregularTask.test` gives them.
+        pairs: Past and label of each window, as `ForecastTask.timed_test` gives them.
         answers: Quantiles (level, time, target) of each.
     """
     rows: dict[str, NDArray[np.float64]] = {}
@@ -63,7 +63,7 @@ def _kept(table: pd.DataFrame) -> pd.DataFrame:
     return table.filter(items=kept)
 
 
-def last_value(task: IrregularTask) -> Quantiles:
+def last_value(task: ForecastTask) -> Quantiles:
     """Return persistence: the last value, plus changes of the training part over about the same time.
 
     Args:
@@ -106,6 +106,6 @@ def whole_past(past: Mapping[str, Any], times: NDArray[np.int64]) -> NDArray[np.
     return np.repeat(rows[:, None], len(times), axis=1)
 
 
-def timed_baselines(task: IrregularTask) -> dict[str, Quantiles]:
+def timed_baselines(task: ForecastTask) -> dict[str, Quantiles]:
     """Return the baselines that every model should beat, by name."""
     return {"last_value": last_value(task), "whole_past": whole_past}

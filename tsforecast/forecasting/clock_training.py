@@ -11,9 +11,10 @@ import pandas as pd
 import torch
 
 from tsforecast.data.buckets.tally import Moments
-from tsforecast.data.irregular import IrregularTask, read_irregular
+from tsforecast.data.irregular import read_irregular
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.data.tables.roles import Columns
+from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.data_summary import largest_move, typical_change
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
@@ -66,7 +67,7 @@ class ClockTraining:
         return has_components(self.model) and self.hyperparameters.get("components", "auto") == "auto"
 
     def begun(
-        self, data: IrregularTask | pd.DataFrame | Iterable[Mapping[str, Any]], columns: Columns | None
+        self, data: ForecastTask | pd.DataFrame | Iterable[Mapping[str, Any]], columns: Columns | None
     ) -> tuple[AbstractForecaster, WindowLoader, StateSpacePredictor]:
         """Return the untrained model, windows of all of the data but the test windows of a task, and the predictor.
 
@@ -78,8 +79,8 @@ class ClockTraining:
         Raises:
             ValueError: If the data cannot be trained on; the message says which.
         """
-        task = data if isinstance(data, IrregularTask) else read_irregular(data, self.horizon, 0, columns=columns)
-        horizon = self.horizon or task.horizon
+        task = data if isinstance(data, ForecastTask) else read_irregular(data, self.horizon, 0, columns=columns)
+        horizon = self.horizon or task.prediction_length
         entries = [entry for entry in task.train if _can_be_trained_on(entry)]
         if not entries:
             names = listed([str(entry["item_id"]) for entry in task.entries])
@@ -103,7 +104,7 @@ class ClockTraining:
         predictor = StateSpacePredictor(net, clock, horizon, "ns", _TOGETHER, device="cpu", **named)
         return net, loader, predictor
 
-    def untrained(self, task: IrregularTask, entries: list[dict[str, Any]]) -> AbstractForecaster:
+    def untrained(self, task: ForecastTask, entries: list[dict[str, Any]]) -> AbstractForecaster:
         """Return the untrained model, in double precision."""
         own = {**default_linear_epochs(self.model, self.max_epochs), **self.hyperparameters}
         lowest = min(float(np.nanmin(entry["target"])) for entry in entries)
@@ -113,12 +114,12 @@ class ClockTraining:
             if own.get(name, "auto") == "auto" and name in options_of(TIMED[self.model]):
                 own[name] = chosen
         codes = [entry["feat_static_cat"] for entry in task.entries if "feat_static_cat" in entry]
-        change = typical_change(entries, 1)
+        change, horizon = typical_change(entries, 1), self.horizon or task.prediction_length
         options = {
-            "unit": task.unit,
+            "unit": task.gap,
             "season": _AS_LONG,
             "typical_change": change,
-            "largest_move": largest_move(entries, _usual_count(entries, self.horizon or task.horizon), change),
+            "largest_move": largest_move(entries, _usual_count(entries, horizon), change),
             "num_series": len(task.entries),
             "num_targets": 1 if entries[0]["target"].ndim == 1 else len(entries[0]["target"]),
             "cardinality": [int(code) + 1 for code in np.max(codes, axis=0)] if codes else [],
@@ -133,8 +134,8 @@ class ClockTraining:
                 torch.manual_seed(self.seed)
             net = make_model(TIMED[self.model], **{**own, **options}).double()
         if has_components(self.model) and "oscillation" in own["components"].split("+"):
-            net.dynamics.begin_at(strongest_frequency(entries, task.unit))  # pyright: ignore[reportCallIssue]
-        if has_components(self.model) and not has_enough(own["components"], task.unit, entries):
+            net.dynamics.begin_at(strongest_frequency(entries, task.gap))  # pyright: ignore[reportCallIssue]
+        if has_components(self.model) and not has_enough(own["components"], task.gap, entries):
             rhythm = rhythm_shown(own["components"], entries, _untrained({**own, **options}))
             net.dynamics.integrate_cycles(rhythm)  # pyright: ignore[reportCallIssue]
         return net
@@ -176,13 +177,13 @@ def _units(entries: list[dict[str, Any]]) -> list[list[float]]:
 
 
 def _components(
-    task: IrregularTask, entries: list[dict[str, Any]], untrained: Callable[[str], AbstractForecaster]
+    task: ForecastTask, entries: list[dict[str, Any]], untrained: Callable[[str], AbstractForecaster]
 ) -> str:
     """Return the components that the data choose."""
     span = int(np.median([entry["times"][-1] - entry["times"][0] for entry in entries]))
     hours = np.concatenate([entry["times"] // _HOURS % 24 for entry in entries])
-    usual = usual_components(span, task.unit, len(np.unique(hours)) / 24)
-    return usual if has_enough(usual, task.unit, entries) else cycles_shown(usual, entries, untrained)
+    usual = usual_components(span, task.gap, len(np.unique(hours)) / 24)
+    return usual if has_enough(usual, task.gap, entries) else cycles_shown(usual, entries, untrained)
 
 
 def _untrained(options: Mapping[str, Any]) -> Callable[[str], AbstractForecaster]:

@@ -58,7 +58,7 @@ class TimedHistories:
 
     def read_named(
         self, source: Any, columns: Columns | Mapping[str, Any] | None = None
-    ) -> tuple[list[dict[str, Any]], Columns | None]:
+    ) -> tuple[Sequence[dict[str, Any]], Columns | None]:
         """Return the entries of a table, file or entries, read as the training data were, and the columns of a table.
 
         Raises:
