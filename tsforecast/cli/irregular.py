@@ -1,6 +1,5 @@
 """Runs on series with clocks of their own: what `train --irregular` makes, and what other commands do with it."""
 
-import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,13 +17,13 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.irregular import in_words, read_irregular
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
-from tsforecast.evaluation.metrics import LEVELS
-from tsforecast.evaluation.timed import score_timed, timed_baselines
+from tsforecast.evaluation import format_scores, save_scores
+from tsforecast.evaluation.timed import evaluate_timed
 from tsforecast.forecasting.clock_training import default_epochs, default_linear_epochs
 from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.forecasting.timed_forecast import TimedForecast
 from tsforecast.forecasting.timed_histories import TimedHistories
-from tsforecast.io.files import make_folder, replace_file, replace_together
+from tsforecast.io.files import make_folder, replace_together
 from tsforecast.io.frame_files import write_frames
 from tsforecast.models import DATA_DECIDED, options_of
 from tsforecast.models.continuous import TIMED
@@ -40,7 +39,6 @@ _TAKEN = (
     "unit", "context_length", "batch_size", "num_batches_per_epoch", "item", "timestamp", "target", "covariates",
     "static_categories", "timestamp_format", "decimal", "wide",
 )  # fmt: skip
-_REPORT = ("scores.json", "scores.csv", "per_series.csv", "plots")
 _DRAWN = 4  # series in a picture
 _SHOWN = 2.0  # times of the test part before it, in a picture
 
@@ -167,29 +165,16 @@ def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained:
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
     if record["split"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
-    predictor, task = load_predictor(folder / runs.PREDICTOR).on_clock, task_of(trained, record)
+    predictor, task = load_predictor(folder / runs.PREDICTOR), task_of(trained, record)
     if runs.fingerprint(task) != record["fingerprint"]:
         log.warning("the data have changed since %s was trained", folder)
-    pairs = task.timed_test()
-    answers = (forecast.quantiles(LEVELS) for forecast in predictor.forecast_windows(pairs))
-    scores = {record["model"]: score_timed(pairs, answers)}
-    if chosen.baselines != "none":
-        for name, quantiles in timed_baselines(task).items():
-            scores[name] = score_timed(pairs, (quantiles(past, label["times"]) for past, label in pairs))
-    table = pd.DataFrame({name: one.overall for name, one in scores.items()}).T.rename_axis("model")
-    with replace_together(folder, _REPORT) as report:
-        with replace_file(report / "scores.json") as temporary:
-            found = {"dataset": task.name, "windows": len(pairs), "scores": {n: s.overall for n, s in scores.items()}}
-            temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        with replace_file(report / "scores.csv") as temporary:
-            table.to_csv(temporary)
-        with replace_file(report / "per_series.csv") as temporary:
-            pd.concat({n: s.per_series for n, s in scores.items()}, names=["model"]).to_csv(temporary)
+    evaluation = evaluate_timed(predictor, task, record["model"], chosen.baselines != "none")
+    with replace_together(folder, runs.REPORT) as report:
+        save_scores(evaluation, report)
         if chosen.plot_series > 0:
-            save_figure(_picture(predictor, task, record["model"], chosen.plot_series), report / "plots/forecasts.png")
-    shown = table[["crps", "nd", "mse", "coverage_50", "coverage_80", "coverage_95"]]
-    sys.stdout.write(f"{counted(len(pairs), 'window')} of {task.name}, {in_words(task.prediction_length)} each\n")
-    sys.stdout.write(shown.map("{:.4g}".format).to_string() + "\n")
+            figure = _picture(predictor.on_clock, task, record["model"], chosen.plot_series)
+            save_figure(figure, report / "plots/forecasts.png")
+    sys.stdout.write(format_scores(evaluation) + "\n")
     return 0
 
 
