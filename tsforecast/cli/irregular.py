@@ -14,7 +14,7 @@ from tsforecast.cli import bulk_options, options, runs
 from tsforecast.cli.commands import Evaluate
 from tsforecast.cli.option_groups import AnswerOptions
 from tsforecast.data import ForecastTask
-from tsforecast.data.irregular import in_words, read_irregular
+from tsforecast.data.irregular import in_words
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
 from tsforecast.evaluation import format_scores, save_scores
@@ -85,24 +85,6 @@ def of_estimator(model: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
     return {name: chosen[name] for name in names if chosen.get(name) is not None}
 
 
-def task_of(chosen: Namespace, record: Mapping[str, Any] | None = None) -> ForecastTask:
-    """Return the series that the options choose, split as a run has found it before.
-
-    Raises:
-        ValueError: If data are not as expected.
-        FileNotFoundError: If there is no such file.
-    """
-    known = {} if record is None else record["split"]
-    found = None if record is None else runs.columns_of_run(dict(record))
-    return read_irregular(
-        Path(chosen.data),
-        known.get("prediction_length", chosen.get("horizon")),
-        known.get("windows", chosen.get("windows")),
-        columns=options.columns(chosen, found),
-        categories=None if record is None else record["categories"] or None,
-    )
-
-
 def refuse_times(chosen: AnswerOptions) -> None:
     """Refuses options of times for a run on a regular grid.
 
@@ -154,7 +136,7 @@ def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace
     return 0
 
 
-def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained: Namespace) -> int:
+def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], task: ForecastTask) -> int:
     """Scores a run on its test windows beside baselines, into its folder.
 
     Raises:
@@ -163,11 +145,7 @@ def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained:
     for name in ("adapt", "inspect", "marks", "output"):
         if getattr(chosen, name):
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
-    if record["split"]["windows"] == 0:
-        raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
-    predictor, task = load_predictor(folder / runs.PREDICTOR), task_of(trained, record)
-    if runs.fingerprint(task) != record["fingerprint"]:
-        log.warning("the data have changed since %s was trained", folder)
+    predictor = load_predictor(folder / runs.PREDICTOR)
     evaluation = evaluate_timed(predictor, task, record["model"], chosen.baselines != "none")
     with replace_together(folder, runs.REPORT) as report:
         save_scores(evaluation, report)

@@ -16,7 +16,7 @@ import platform
 import re
 import shlex
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -348,7 +348,7 @@ def targets_fingerprint(task: ForecastTask) -> str:
     return _digest(task, ("item_id", "times" if task.gap else "start", "target"))
 
 
-def columns_of_run(record: dict[str, Any]) -> Columns | None:
+def columns_of_run(record: Mapping[str, Any]) -> Columns | None:
     """What the columns of a run's table were found to be; None where it has none."""
     return None if record.get("columns") is None else columns_of(record["columns"])
 

@@ -92,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
             log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
             return 0
         chosen = settings(folder, record)
-        task = _task(chosen, record)
+        task = options.task_of(chosen, record)
         runs.check_resumed(folder, record, _split_record(task)["fingerprint"])
         with runs.hold(folder):
             return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
@@ -100,7 +100,7 @@ def run(argv: Sequence[str]) -> int:
         irregular.complete(parsed.model, chosen, vars(command.parse_args([parsed.model])[parsed.model]), argv)
     model, selection = parsed.model, None
     with collected_notes() as notes:
-        task = _task(chosen)
+        task = options.task_of(chosen)
         folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
         if not printed:
             runs.refuse_used(folder)
@@ -123,21 +123,12 @@ def run(argv: Sequence[str]) -> int:
             raise
 
 
-def _task(chosen: Namespace, record: dict[str, Any] | None = None) -> ForecastTask:
-    """The data that the options choose, on a grid or with clocks of their own; split as a run has found it before."""
-    if chosen.get("irregular") if record is None else runs.is_irregular(record):
-        return irregular.task_of(chosen, record)
-    if record is None:
-        return options.task_of(chosen)
-    return options.task_of(chosen, record["split"], runs.columns_of_run(record))
-
-
 def _help(folder: Path) -> int:
     """Trains beside the process that has begun a run, which writes its folder: Lightning calls the command again."""
     with warnings_only("tsforecast"):
         record = runs.read_record(folder, "train")
         chosen = settings(folder, record)
-        task = options.task_of(chosen, record["split"], runs.columns_of_run(record))
+        task = options.task_of(chosen, record)
         if chosen.threads:
             torch.set_num_threads(chosen.threads)
         pl.seed_everything(chosen.seed, verbose=False)

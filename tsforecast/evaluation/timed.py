@@ -34,7 +34,8 @@ def evaluate_timed(
     pairs = task.timed_test()
     answers = (forecast.quantiles(LEVELS) for forecast in predictor.on_clock.forecast_windows(pairs))
     scores = {model: {"rolling": score_timed(pairs, answers)}}
-    for name, quantiles in timed_baselines(task).items() if with_baselines else ():
+    baselines: dict[str, Quantiles] = {"last_value": last_value(task), "whole_past": whole_past}
+    for name, quantiles in baselines.items() if with_baselines else ():
         found = score_timed(pairs, (quantiles(past, label["times"]) for past, label in pairs))
         scores[name] = {"rolling": found}
     return Evaluation(task.name, model, scores, {}, horizon=in_words(task.prediction_length))
@@ -105,8 +106,3 @@ def whole_past(past: Mapping[str, Any], times: NDArray[np.int64]) -> NDArray[np.
     values = np.atleast_2d(past["target"])
     rows = np.stack([np.quantile(row[np.isfinite(row)], LEVELS) for row in values], axis=-1)
     return np.repeat(rows[:, None], len(times), axis=1)
-
-
-def timed_baselines(task: ForecastTask) -> dict[str, Quantiles]:
-    """Return the baselines that every model should beat, by name."""
-    return {"last_value": last_value(task), "whole_past": whole_past}

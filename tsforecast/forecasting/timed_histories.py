@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -111,20 +112,7 @@ class TimedHistories:
         frames = [answer.frame(levels, self.columns.targets) for answer in answers]
         return as_read(pd.concat(frames, ignore_index=True), read, cells_of(entries))
 
-    def interpolate_frame(
-        self,
-        source: Any,
-        at: Any = None,
-        every: str | None = None,
-        quantiles: Sequence[float] = TENTHS,
-        columns: Columns | Mapping[str, Any] | None = None,
-    ) -> pd.DataFrame:
-        """Return what an observation would be at any times, given all that was observed before and after.
-
-        Arguments and result are those of `StateSpacePredictor.predict_frame`. Times by `every` reach from the first to
-        the last observation.
-        """
-        return self.frame(source, at, every, quantiles, columns, inside=True)
+    interpolate_frame = partialmethod(frame, inside=True)
 
     # Data entries.
 
