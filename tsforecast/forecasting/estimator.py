@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import pandas as pd
 import torch
 from gluonts.itertools import Cached
 from gluonts.torch.model.estimator import TrainOutput
@@ -15,7 +14,6 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 
 from tsforecast.data.calendar.frequency import period_alias
 from tsforecast.data.irregular import nanoseconds
-from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting import presets
@@ -25,7 +23,6 @@ from tsforecast.forecasting.clock_training import ClockTraining, default_epochs
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
 from tsforecast.forecasting.grid_training import BATCH, GridTraining
 from tsforecast.forecasting.pace import Pace
-from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset
 from tsforecast.forecasting.selection import Selection
 from tsforecast.forecasting.training import fit
@@ -259,6 +256,8 @@ class StateSpaceEstimator(AbstractEstimator):
         Raises:
             ValueError: If the data cannot be trained on; the message names the series.
         """
+        if self.on_clock is not None:
+            return self
         self._find_freq(data)
         if self.model == AUTO:
             began = time.monotonic()
@@ -281,27 +280,6 @@ class StateSpaceEstimator(AbstractEstimator):
         self._find_freq(data)
         self.selection = choose(self, data, compared)
         return self.selection
-
-    def _entries(
-        self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None
-    ) -> tuple[Any, Any]:
-        """Return data entries, made from data frames where these are given; their columns and categories are kept."""
-        self._columns = self._categories = None
-        if columns is not None and not isinstance(training, pd.DataFrame):
-            raise ValueError(f"columns are those of a DataFrame, but the training data are a {type(training).__name__}")
-        found = []
-        for data in (training, validation):
-            if isinstance(data, pd.DataFrame):
-                if self._columns is None:
-                    known = from_predictor if isinstance(from_predictor, StateSpacePredictor) else None
-                    self._columns = columns_of(known.columns if columns is None and known is not None else columns)
-                    self._categories = None if known is None else known.categories
-                options = {"columns": self._columns, "categories": self._categories}
-                task = read_task(data, self.freq, self.prediction_length, 0, **options)
-                self._columns, self._categories = task.columns, task.categories
-                data = task.train
-            found.append(data)
-        return found[0], found[1]
 
     def _initial(self, from_predictor: PyTorchPredictor | None) -> AbstractForecaster:
         """Return the module that training begins with."""

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from gluonts.core import fqname_for
 from gluonts.torch.model.estimator import PyTorchLightningEstimator
+from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 
 from tsforecast.data.checks import refuse_endless
@@ -75,6 +76,27 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         if first is None:
             raise ValueError("the data set is empty: expected at least one series")
         return {"freq": first["start"].freqstr}
+
+    def _entries(
+        self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None
+    ) -> tuple[Any, Any]:
+        """Return data entries, made from data frames where these are given; their columns and categories are kept."""
+        self._columns = self._categories = None
+        if columns is not None and not isinstance(training, pd.DataFrame):
+            raise ValueError(f"columns are those of a DataFrame, but the training data are a {type(training).__name__}")
+        found = []
+        for data in (training, validation):
+            if isinstance(data, pd.DataFrame):
+                if self._columns is None:
+                    known = from_predictor if isinstance(from_predictor, StateSpacePredictor) else None
+                    self._columns = columns_of(known.columns if columns is None and known is not None else columns)
+                    self._categories = None if known is None else known.categories
+                options = {"columns": self._columns, "categories": self._categories}
+                task = read_task(data, self.freq, self.prediction_length, 0, **options)
+                self._columns, self._categories = task.columns, task.categories
+                data = task.train
+            found.append(data)
+        return found[0], found[1]
 
     def train(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
