@@ -32,8 +32,6 @@ def run(chosen: Impute) -> int:
         request = Imputations(**common, num_samples=chosen.num_samples, seed=chosen.seed, levels=kept)
         bulk_options.process(chosen, opened.folder, data, request)
         return 0
-    if opened.buckets is not None:
-        raise ValueError(f"{opened.buckets} are buckets: expected a folder as --output, got the file {out.name!r}")
     task, predictor = opened.whole(), opened.predictor()
     torch.manual_seed(chosen.seed)
     filled = predictor.impute(task.entries, chosen.num_samples)
