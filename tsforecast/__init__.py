@@ -8,16 +8,12 @@ if TYPE_CHECKING:
     from tsforecast.data import load_task, read_task
     from tsforecast.forecasting.at_once import forecast
     from tsforecast.forecasting.estimator import StateSpaceEstimator
-    from tsforecast.forecasting.irregular import IrregularEstimator
-    from tsforecast.forecasting.irregular_predictor import IrregularPredictor
     from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
     from tsforecast.learners import LEARNERS
 
 __version__ = version("tsforecast")
 __all__ = [
     "LEARNERS",
-    "IrregularEstimator",
-    "IrregularPredictor",
     "StateSpaceEstimator",
     "StateSpacePredictor",
     "forecast",
@@ -29,8 +25,6 @@ __all__ = [
 # Where each is from; imported when it is asked for: the core needs torch alone.
 _HOMES = {
     "LEARNERS": "tsforecast.learners",
-    "IrregularEstimator": "tsforecast.forecasting.irregular",
-    "IrregularPredictor": "tsforecast.forecasting.irregular_predictor",
     "StateSpaceEstimator": "tsforecast.forecasting.estimator",
     "StateSpacePredictor": "tsforecast.forecasting.predictor",
     "forecast": "tsforecast.forecasting.at_once",

@@ -36,10 +36,10 @@ from numpy.typing import NDArray
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.irregular.gru_d import GRUDBaseline
-from tsforecast import IrregularEstimator, StateSpaceEstimator, load_task
+from tsforecast import StateSpaceEstimator, load_task
 from tsforecast.cli.provenance import provenance
 from tsforecast.data.calendar.frequency import to_period
-from tsforecast.data.irregular import IrregularTask
+from tsforecast.data.task import ForecastTask
 from tsforecast.data.timed_entries import median_gap
 from tsforecast.evaluation.metrics import LEVELS
 from tsforecast.io.files import replace_file
@@ -199,9 +199,10 @@ def continuous(found: Problem, seed: int, model: str = "issm") -> Answers:
     """The model in continuous time."""
     has_cycle = found.model == "oscillation" and model != "sgls"
     own: dict[str, Any] = {"components": "oscillation+damped_level"} if has_cycle else {}
-    task = IrregularTask("data", median_gap(found.entries), 1, 0, found.entries)
+    task = ForecastTask("data", "ns", 1, 0, found.entries, gap=median_gap(found.entries))
     trainer = {"enable_progress_bar": False}
-    predictor = IrregularEstimator(model, _horizon(found), seed=seed, trainer_kwargs=trainer, **own).train(task)
+    estimator = StateSpaceEstimator(model, horizon=_horizon(found), seed=seed, trainer_kwargs=trainer, **own)
+    predictor = estimator.train(task).on_clock
     answers: Answers = {}
     for question, how in zip(QUESTIONS, (predictor.interpolate, predictor.forecast), strict=True):
         times = {item: each for item, (each, _) in found.asked[question].items()}

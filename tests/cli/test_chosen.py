@@ -9,7 +9,7 @@ import yaml
 
 from tsforecast.cli import chosen, main, train
 from tsforecast.data import Columns, read_task
-from tsforecast.forecasting import estimator
+from tsforecast.forecasting import resolution
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.selection import Selection, Trial
 
@@ -35,7 +35,7 @@ def compared(monkeypatch):
         trial = Trial(candidates[1], 20, np.ones(len(task.entries)), 1.0, 7.0)
         return Selection(candidates[1], (trial,), "it is better")
 
-    monkeypatch.setattr(estimator, "select", select)
+    monkeypatch.setattr(resolution, "select", select)
     return seen
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_compared_where_the_components_are_said(hours, compared, mode
 @pytest.mark.parametrize(("options", "expected"), [({}, 2), ({"train_horizon": 6}, 6)])
 def test_auto_trains_on_the_windows_that_it_compared(hours, monkeypatch, tmp_path, options, expected):
     """A `gls` of the user's own is trained farther, and says so."""
-    monkeypatch.setattr(estimator, "select", lambda *_: Selection(Candidate("gls", options), (), "it is better"))
+    monkeypatch.setattr(resolution, "select", lambda *_: Selection(Candidate("gls", options), (), "it is better"))
     words = ["--data", str(hours), "--freq=h", "--prediction_length=2", "--windows=1", "--max_epochs=1"]
     assert main(["train", "auto", *words, "--output", str(tmp_path / "auto")]) == 0
     assert yaml.safe_load((tmp_path / "auto" / "config.yaml").read_text())["train_horizon"] == expected

@@ -54,11 +54,12 @@ def checked(frame, made) -> None:
     assert gap.loc[weekend, "mean"].mean() - gap.loc[~weekend, "mean"].mean() > 4
 
 
-def test_a_table_comes_back_without_gaps(made, tmp_path):
-    assert impute(made, "sales.csv", tmp_path / "f.csv") == 0
-    frame = pd.read_csv(tmp_path / "f.csv", parse_dates=["day"])
-    assert list(frame) == ["item_id", "day", "mean", *LEVELS]
-    checked(frame.rename(columns={"day": "timestamp"}), made)
+@pytest.mark.parametrize("data", ["sales.csv", "buckets"])
+def test_a_table_comes_back_without_gaps(made, tmp_path, data):
+    assert impute(made, data, tmp_path / "f.csv") == 0
+    frame = pd.read_csv(tmp_path / "f.csv").rename(columns={"day": "timestamp"})
+    assert list(frame) == ["item_id", "timestamp", "mean", *LEVELS]
+    checked(frame.assign(timestamp=pd.to_datetime(frame["timestamp"])), made)
 
 
 def test_buckets_come_back_without_gaps(made, tmp_path):
@@ -85,7 +86,6 @@ def test_what_is_wrong_is_said_in_a_line(made, tmp_path, capsys):
     days = pd.date_range("2024-01-01", periods=9, freq="D")
     pd.DataFrame({"item_id": "a", "day": days, "sales": np.nan}).to_csv(empty, index=False)
     for arguments, message in (
-        (["--data", str(made / "buckets"), "--output", str(tmp_path / "f.csv")], "expected a folder as --output"),
         (["--data", table, "--output", str(tmp_path / "f")], "a folder is written for --data BUCKETS"),
         (
             ["--data", table, "--output", str(tmp_path / "f.csv"), "--num_samples", "0"],

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -42,10 +43,13 @@ def train(folder, *more, epochs: int = 1, model: str = "issm") -> int:
 def test_a_run_is_scored_beside_baselines(made, capsys):
     assert main(["evaluate", str(made / "run"), "--plot_series=1"]) == 0
     said = capsys.readouterr().out
-    assert "4 windows of ph, 12 h each" in said
-    scores = json.loads((made / "run" / "scores.json").read_text())["scores"]
-    assert list(scores) == ["issm", "last_value", "whole_past"]
-    assert all(0 <= one["coverage_80"] <= 1 and one["crps"] > 0 for one in scores.values())
+    assert "ph, rolling: 2 series, 4 forecasts of 12 h" in said
+    found = json.loads((made / "run" / "scores.json").read_text())
+    assert [found["model"], *found["baselines"]] == ["issm", "last_value", "whole_past"]
+    scores = [found["rolling"], *(one["rolling"] for one in found["baselines"].values())]
+    assert all(0 <= one["coverage"]["80"] <= 1 and one["crps"] > 0 and one["mse"] > 0 for one in scores)
+    for name, count in (("per_series", 6), ("per_forecast", 12), ("calibration", 303)):
+        assert len(pd.read_csv(made / "run" / f"{name}.csv")) == count
     assert (made / "run" / "plots" / "forecasts.png").stat().st_size > 10_000
 
 
@@ -96,7 +100,23 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
     assert len(pd.read_csv(out / "regimes.csv")) == len(table)
 
 
+def test_a_run_of_an_older_record_is_scored(made, capsys):
+    """Its split was written twice, in a form for readers of grids and in its own."""
+    older = made / "older"
+    shutil.copytree(made / "run", older)
+    record = json.loads((older / "run.json").read_text())
+    unit, horizon = record["split"].pop("gap"), record["split"]["prediction_length"]
+    record["irregular"] = {"unit": unit, "horizon": horizon, "windows": 2}
+    record["split"] = {"freq": f"{unit}ns", "prediction_length": 1, "windows": 2}
+    (older / "run.json").write_text(json.dumps(record))
+    assert main(["evaluate", str(older), "--plot_series=0"]) == 0
+    found = capsys.readouterr()
+    assert "4 forecasts of 12 h" in found.out
+    assert "changed" not in found.err
+
+
 RUNS = ("whole", "stopped")
+GRID_ALONE = {"explain": [], "anomalies": [], "export": ["--output", "exported"]}
 
 
 class Stop(logging.Handler):
@@ -122,6 +142,8 @@ def test_what_does_not_go_together_is_refused(made, capsys):
         (["predict", run, "--prediction_length=3", *out], "--prediction_length goes with regular series"),
         (["predict", run, "--output", str(made / "folder")], "answers into a file"),
         (["impute", run, "--paths", *out], "--paths goes with predict"),
+        *(([name, run, *more], "this command expects series on a grid") for name, more in GRID_ALONE.items()),
+        (["compare", run, run], "compare expects runs of series on a grid"),
         (["regimes", run], "expected a model that has regimes, sgls or rsgls-issm; TimedISSMForecaster has none"),
         (["evaluate", run, "--adapt", "lofi"], "--adapt does not go with a run of `train --irregular`"),
         (

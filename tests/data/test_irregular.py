@@ -25,13 +25,13 @@ def test_rows_keep_their_times_to_the_nanosecond():
     begin = pd.Timestamp("2024-01-01").value
     assert entry["times"].tolist() == [begin + 1, begin + 3 * HOUR, begin + 3 * HOUR, begin + 96 * HOUR]
     assert entry["target"].tolist() in ([1.0, 2.0, 3.0, 5.0], [1.0, 3.0, 2.0, 5.0])
-    assert task.unit == (3 * HOUR - 1 + 93 * HOUR) // 2  # the median of gaps above zero
+    assert task.gap == (3 * HOUR - 1 + 93 * HOUR) // 2  # the median of gaps above zero
 
 
 def test_the_end_of_each_series_is_held_out_by_time():
     times = np.array([0, 1, 2, 7, 8, 9, 10]) * HOUR
     task = read_irregular([{"item_id": "a", "times": times, "target": np.arange(7.0)}], "2h", 2)
-    pairs = [(past["target"].tolist(), label["target"].tolist()) for past, label in task.test()]
+    pairs = [(past["target"].tolist(), label["target"].tolist()) for past, label in task.timed_test()]
     assert pairs == [([0, 1, 2], [3, 4]), ([0, 1, 2, 3, 4], [5, 6])]
     assert task.train[0]["target"].tolist() == [0, 1, 2]
     assert before(task.entries[0], 7 * HOUR)["target"].tolist() == [0, 1, 2, 3]

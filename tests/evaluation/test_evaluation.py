@@ -645,6 +645,7 @@ def test_evaluation_has_model_and_baselines_under_both_protocols(evaluation):
         "crps_ensemble",
         "nd",
         "mase",
+        "mse",
         "coverage",
         "num_forecasts",
         "num_exact",

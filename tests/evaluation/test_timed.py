@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tsforecast.data.irregular import IrregularTask
+from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.metrics import LEVELS
 from tsforecast.evaluation.timed import last_value, score_timed, whole_past
 
@@ -38,7 +38,7 @@ def test_scores_are_sums_over_windows_of_any_length():
 def test_persistence_widens_with_the_gap():
     one = entry(count=400)
     one["target"] = np.cumsum(np.random.default_rng(0).standard_normal(400))
-    task = IrregularTask("x", HOUR, HOUR, 0, [one])
+    task = ForecastTask("x", "ns", HOUR, 0, [one], gap=HOUR)
     found = last_value(task)(one, one["times"][-1] + np.array([HOUR // 2, 40 * HOUR]))
     wide = found[LEVELS.index(0.9), :, 0] - found[LEVELS.index(0.1), :, 0]
     assert wide[1] > 3 * wide[0]

@@ -79,12 +79,12 @@ def test_a_model_without_a_calendar_is_trained_farther_ahead(model, freq, length
     entries = [{"item_id": f"s{n}", "start": start, "target": np.arange(n) % 24.0} for n in lengths]
     if model == "gls" and not options:
         estimator.train([{**entry, "target": np.stack([entry["target"]] * 2)} for entry in entries])
-        assert estimator.train_horizon == HORIZON  # of several targets
+        assert estimator.on_grid.train_horizon == HORIZON  # of several targets
     estimator.train(entries)
-    assert estimator.train_horizon == expected
+    assert estimator.on_grid.train_horizon == expected
     if "train_horizon" not in options:
         estimator.train([{**entry, "target": entry["target"][: HORIZON + 2]} for entry in entries])
-        assert estimator.train_horizon == HORIZON
+        assert estimator.on_grid.train_horizon == HORIZON
 
 
 def make_estimator(model="issm", epochs=2, freq="D", **options):
@@ -148,13 +148,13 @@ def trained(request):
 )
 def test_training_windows_hold_the_cycle_of_a_smooth_season(freq, components, context, recent):
     estimator = StateSpaceEstimator("issm", freq, components=components)
-    assert (estimator.context_length, estimator.train_length) == (context, recent)
+    assert (estimator.on_grid.context_length, estimator.on_grid.train_length) == (context, recent)
     given = StateSpaceEstimator("issm", freq, components=components, context_length=30, train_length=60)
-    assert (given.context_length, given.train_length) == (30, 60)
+    assert (given.on_grid.context_length, given.on_grid.train_length) == (30, 60)
 
 
 def test_a_structure_of_a_bank_decides_on_training_windows_too():
-    assert StateSpaceEstimator("bank", "D", structures="level,level+year").context_length == 366
+    assert StateSpaceEstimator("bank", "D", structures="level,level+year").on_grid.context_length == 366
 
 
 @pytest.mark.parametrize(
@@ -1068,7 +1068,7 @@ def test_all_steps_are_trained_on_where_a_covariate_varies_in_early_ones_alone()
         estimator = make_estimator(freq="h", epochs=1, train_length=train_length)
         promotion = np.arange(60 * 24 + HORIZON) == on
         estimator.train([{**entry, "feat_dynamic_real": promotion[None].astype(np.float32)}])
-        return estimator.train_length
+        return estimator.on_grid.train_length
 
     assert (trained(50), trained(1400), trained(50, 1000)) == (0, 56 * 24, 1000)
 

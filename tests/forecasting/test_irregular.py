@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 import torch
 
-from tsforecast import IrregularEstimator, IrregularPredictor, load_predictor
+from tsforecast import StateSpaceEstimator, StateSpacePredictor, load_predictor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.continuous import OrnsteinUhlenbeck, SumSDE, over_gaps
-from tsforecast.data.irregular import IrregularTask
+from tsforecast.data.task import ForecastTask
 from tsforecast.data.timed_entries import after, before
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
-from tsforecast.forecasting.irregular import strongest_frequency
+from tsforecast.forecasting.clock_training import strongest_frequency
+from tsforecast.forecasting.predictor import save_predictor, with_prediction_length
 from tsforecast.io.tensors import load_tensors, save_tensors
 
 HOUR = 3600 * 10**9
@@ -32,9 +33,9 @@ def entries(count: int = 3, targets: int = 1) -> list[dict]:
     return found
 
 
-def train(model: str = "issm", data=None, **options) -> IrregularPredictor:
+def train(model: str = "issm", data=None, **options) -> StateSpacePredictor:
     few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
-    return IrregularEstimator(model, "1D", **few, **options).train(entries() if data is None else data)
+    return StateSpaceEstimator(model, horizon="1D", **few, **options).train(entries() if data is None else data)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def times_of(entry: dict, *hours: float) -> dict:
 
 
 def test_the_data_choose_components():
-    assert train().net.hyperparameters["components"] == "level+damped_level+day"
+    assert train().prediction_net.hyperparameters["components"] == "level+damped_level+day"
 
 
 def test_forecasts_are_those_of_the_filter_by_hand():
@@ -55,17 +56,15 @@ def test_forecasts_are_those_of_the_filter_by_hand():
     predictor = train(components="level+damped_level")
     entry = entries()[1]
     asked = times_of(entry, 0.5, 0.5, 30)
-    (forecast,) = predictor.forecast([entry], asked)
-    change, prior, deviation, rate, noise = (
-        predictor.net.dynamics.parameters_of_series(torch.tensor([2]), torch.zeros(1, 0, dtype=torch.long))[0]
-        .detach()
-        .exp()
-    )
+    (forecast,) = predictor.on_clock.forecast([entry], asked)
+    parameters = predictor.prediction_net.dynamics.parameters_of_series
+    own = parameters(torch.tensor([2]), torch.zeros(1, 0, dtype=torch.long))[0]
+    change, prior, deviation, rate, noise = own.detach().exp()
     values = torch.as_tensor(entry["target"])
     location, scale = values.mean(), values.diff().abs().mean()
     sde = SumSDE([OrnsteinUhlenbeck(0 * rate, change**2), OrnsteinUhlenbeck(rate, 2 * rate * deviation**2)])
     every = np.concatenate([entry["times"], asked["s1"]])
-    gaps = torch.as_tensor(np.diff(every, prepend=every[:1]) / predictor.clock.unit)
+    gaps = torch.as_tensor(np.diff(every, prepend=every[:1]) / predictor.on_clock.clock.unit)
     start = Gaussian(torch.zeros(2, dtype=torch.float64), torch.diag(torch.stack([prior, deviation]) ** 2))
     count, emitted = len(values), noise[None, None] ** 2
     belief = kalman.filter(over_gaps(sde, gaps[:count], emitted), start, ((values - location) / scale)[:, None]).belief
@@ -82,30 +81,30 @@ def test_beliefs_that_are_updated_forecast_like_the_whole_past(model, tmp_path):
     predictor = train(model, scaling="none")
     past = entries()
     early, late = ([{**e, "times": e["times"][part], "target": e["target"][part]} for e in past] for part in _HALVES)
-    save_beliefs(tmp_path / "beliefs.pt", predictor.filter(early).values(), predictor.net)
-    moved = load_beliefs(tmp_path / "beliefs.pt", predictor.net)
+    save_beliefs(tmp_path / "beliefs.pt", predictor.filter(early).values(), predictor.prediction_net)
+    moved = load_beliefs(tmp_path / "beliefs.pt", predictor.prediction_net)
     for k in range(len(late[0]["times"])):
         one = {**late[0], "times": late[0]["times"][k : k + 1], "target": late[0]["target"][k : k + 1]}
         moved = predictor.update(moved, [one])
     moved = predictor.update(moved, late[1:])
     asked = {entry["item_id"]: entry["times"][-1] + np.arange(1, 4) * HOUR for entry in past}
-    expected = {f.item_id: f.quantiles([0.1, 0.9]) for f in predictor.forecast(past, asked)}
-    for found in predictor.forecast_from(moved, asked):
+    expected = {f.item_id: f.quantiles([0.1, 0.9]) for f in predictor.on_clock.forecast(past, asked)}
+    for found in predictor.on_clock.forecast_from(moved, asked):
         np.testing.assert_allclose(found.quantiles([0.1, 0.9]), expected[found.item_id], rtol=1e-9)
 
 
 def test_noise_has_the_rhythm_of_the_day():
     """By hand: far ahead what fades has its stationary variance, and with the noise the size that the hour says."""
     predictor = train(components="damped_level+day_with_1_harmonic", scaling="none")
-    dynamics, entry = predictor.net.dynamics, entries()[1]
+    dynamics, entry = predictor.prediction_net.dynamics, entries()[1]
     with torch.no_grad():
         dynamics.rhythm[0, 0] = torch.tensor([0.6, -0.3])
         dynamics.parameters_of_series.population[2:4] = torch.tensor([-20.0, -20.0])  # of the cycle, which is known
         dynamics.parameters_of_series.series.zero_()
     deviation, _, _, _, noise = dynamics.parameters_of_series.population.detach().exp().tolist()
     times = entry["times"][-1] // (24 * HOUR) * 24 * HOUR + np.array([1000 * 24, 1000 * 24 + 6, 1000 * 24 + 15]) * HOUR
-    (together,) = predictor.forecast([entry], {"s1": times})
-    (alone,) = predictor.forecast([entry], {"s1": times[2:]})
+    (together,) = predictor.on_clock.forecast([entry], {"s1": times})
+    (alone,) = predictor.on_clock.forecast([entry], {"s1": times[2:]})
     np.testing.assert_allclose(alone.quantiles([0.9])[:, 0], together.quantiles([0.9])[:, 2], rtol=1e-9)
     angle = 2 * np.pi * np.array([0, 6, 15]) / 24
     size = np.exp(
@@ -125,7 +124,7 @@ def test_noise_has_the_rhythm_of_the_day():
 def test_interpolation_is_a_forecast_where_nothing_comes_after(predictor):
     entry = entries()[0]
     asked = times_of(entry, 1, 5.5)
-    (ahead,), (inside,) = predictor.forecast([entry], asked), predictor.interpolate([entry], asked)
+    (ahead,), (inside,) = predictor.on_clock.forecast([entry], asked), predictor.on_clock.interpolate([entry], asked)
     np.testing.assert_allclose(inside.quantiles([0.1, 0.9]), ahead.quantiles([0.1, 0.9]), rtol=1e-8)
 
 
@@ -133,8 +132,8 @@ def test_interpolation_does_not_depend_on_what_else_is_asked():
     """Also not by the scale of a series, which is that of its observations."""
     predictor, entry = train(components="level+damped_level"), entries()[1]
     times = entry["times"][5:25] + 7 * 60 * 10**9
-    (together,) = predictor.interpolate([entry], {"s1": times})
-    (alone,) = predictor.interpolate([entry], {"s1": times[4:5]})
+    (together,) = predictor.on_clock.interpolate([entry], {"s1": times})
+    (alone,) = predictor.on_clock.interpolate([entry], {"s1": times[4:5]})
     np.testing.assert_allclose(alone.quantiles([0.1, 0.9])[:, 0], together.quantiles([0.1, 0.9])[:, 4], rtol=1e-9)
 
 
@@ -150,8 +149,8 @@ def test_interpolation_knows_both_sides(predictor):
         "target": np.append(left["target"], right["target"]),
     }
     asked = {"s0": np.array([entry["times"][0] - HOUR, left["times"][-1], time])}
-    (inside,) = predictor.interpolate([gap], asked)
-    (ahead,) = predictor.forecast([left], {"s0": asked["s0"][2:]})
+    (inside,) = predictor.on_clock.interpolate([gap], asked)
+    (ahead,) = predictor.on_clock.forecast([left], {"s0": asked["s0"][2:]})
     wide = lambda f: (f.quantiles([0.9]) - f.quantiles([0.1]))[0, :, 0]  # noqa: E731
     assert wide(inside)[2] < wide(ahead)[0]
     assert wide(inside)[0] > wide(inside)[1]
@@ -165,7 +164,7 @@ def test_effects_of_covariates_are_added_to_what_is_left_without_them(model, tar
         entry["feat_dynamic_real"] = 5 + 2 * rng.standard_normal((2, len(entry["times"])))
     options = {"scaling": "none"} | ({"components": "level+damped_level"} if model == "issm" else {})
     with_effects, without = train(model, past, **options), train(model, entries(targets=targets), **options)
-    weights = {name: value.clone() for name, value in with_effects.net.state_dict().items()}
+    weights = {name: value.clone() for name, value in with_effects.prediction_net.state_dict().items()}
     assert sum(int((value[..., -2:] != 0).any()) for name, value in weights.items() if _has_effects(name))  # learnt
     effects = torch.tensor([[0.7, -1.5], [0.3, 0.4]], dtype=torch.float64)[:targets]
     for name in list(weights):
@@ -173,10 +172,10 @@ def test_effects_of_covariates_are_added_to_what_is_left_without_them(model, tar
             weights[name] = effects
         elif _has_effects(name):
             weights[name][..., -2:] = effects[0] if "population" in name else 0.0
-    with_effects.net.load_state_dict(weights)
-    names = without.net.state_dict()
-    without.net.load_state_dict({n: weights[n][..., : names[n].shape[-1]] if n in names else None for n in names})
-    mean, deviation = np.array(with_effects.clock.dynamic_units).T
+    with_effects.prediction_net.load_state_dict(weights)
+    names = without.prediction_net.state_dict()
+    without.prediction_net.load_state_dict({n: weights[n][..., : names[n].shape[-1]] for n in names})
+    mean, deviation = np.array(with_effects.on_clock.clock.dynamic_units).T
     explained = lambda u: np.squeeze(effects.numpy() @ ((u - mean[:, None]) / deviation[:, None]))  # noqa: E731
     left = [
         {"item_id": e["item_id"], "times": e["times"], "target": e["target"] - explained(e["feat_dynamic_real"])}
@@ -187,8 +186,8 @@ def test_effects_of_covariates_are_added_to_what_is_left_without_them(model, tar
         ("forecast", {e["item_id"]: e["times"][-1] + np.array([1, 2, 50]) * HOUR for e in past}),
         ("interpolate", {e["item_id"]: e["times"][[2, 5, 9]] + HOUR for e in past}),
     ):
-        found = getattr(with_effects, answer)(past, times, covariates=covariates)
-        for one, other in zip(found, getattr(without, answer)(left, times), strict=True):
+        found = getattr(with_effects.on_clock, answer)(past, times, covariates=covariates)
+        for one, other in zip(found, getattr(without.on_clock, answer)(left, times), strict=True):
             moved = other.quantiles([0.1, 0.9]) + explained(covariates[one.item_id]).reshape(targets, 3).T
             np.testing.assert_allclose(one.quantiles([0.1, 0.9]), moved, rtol=1e-8)
 
@@ -208,28 +207,28 @@ def test_covariates_are_asked_for_by_rows_without_a_value_or_a_table():
         )
     table, columns = pd.concat(frames), {"target": "target", "covariates": ["price"]}
     few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
-    predictor = IrregularEstimator("issm", "1D", components="level", **few).train(table, columns)
-    ahead, inside = predictor.predict_frame(table), predictor.interpolate_frame(table)
+    predictor = StateSpaceEstimator("issm", horizon="1D", components="level", **few).train(table, columns=columns)
+    ahead, inside = predictor.predict_frame(table), predictor.on_clock.interpolate_frame(table)
     assert [len(ahead), len(inside)] == [2, 2]
     assert (ahead["timestamp"].to_numpy() > inside["timestamp"].to_numpy()).all()
     rows = table.groupby("item_id").tail(1).drop(columns="target")
-    pd.testing.assert_frame_equal(predictor.predict_frame(table.dropna(), rows), ahead)
-    parts = predictor.components_frame(table.dropna())
+    pd.testing.assert_frame_equal(predictor.predict_frame(table.dropna(), at=rows), ahead)
+    parts = predictor.on_clock.components_frame(table.dropna())
     assert set(parts["component"]) == {"level", "covariates"}
     with pytest.raises(ValueError, match=r"expected a table of times and covariates by at"):
         predictor.predict_frame(table, every="1h")
     with pytest.raises(ValueError, match="the data have none behind the observations"):
         predictor.predict_frame(table.dropna())
     with pytest.raises(ValueError, match="come with the covariates of the data: expected 'price'"):
-        predictor.predict_frame(table, rows.drop(columns="price"))
-    asked = times_of(predictor.read(table)[0], 1)
+        predictor.predict_frame(table, at=rows.drop(columns="price"))
+    asked = times_of(predictor.on_clock.read_named(table)[0][0], 1)
     with pytest.raises(ValueError, match="series 's0': expected 1 covariates at each of 1 times, as in training"):
-        list(predictor.forecast(predictor.read(table), asked))
+        list(predictor.on_clock.forecast(predictor.on_clock.read_named(table)[0], asked))
 
 
 def test_paths_have_the_exact_distribution(predictor):
     entry, count = entries()[0], 4000
-    (forecast,) = predictor.forecast([entry], times_of(entry, 3, 9), num_samples=count)
+    (forecast,) = predictor.on_clock.forecast([entry], times_of(entry, 3, 9), num_samples=count)
     frame = forecast.path_frame()
     assert len(frame) == 2 * count
     mean = frame.groupby("timestamp")["value"].mean().to_numpy()
@@ -239,7 +238,7 @@ def test_paths_have_the_exact_distribution(predictor):
 
 def test_paths_of_several_targets_are_all_in_the_table():
     past = entries(targets=2)
-    (forecast,) = train("gls", past).forecast(past, times_of(past[1], 1, 2, 3), num_samples=4)
+    (forecast,) = train("gls", past).on_clock.forecast(past, times_of(past[1], 1, 2, 3), num_samples=4)
     table = forecast.path_frame(["wind", "sun"])
     assert list(table) == ["item_id", "timestamp", "target", "path", "value"]
     values = table.set_index(["path", "target", "timestamp"])["value"].unstack(["target"])[["wind", "sun"]]
@@ -247,7 +246,7 @@ def test_paths_of_several_targets_are_all_in_the_table():
 
 
 def test_components_add_up_to_the_level_of_observations(predictor):
-    frame = predictor.components_frame(entries())
+    frame = predictor.on_clock.components_frame(entries())
     assert set(frame["component"]) == {"level", "damped_level", "day_with_1_harmonic"}
     fit = frame[frame["item_id"] == "s2"].groupby("timestamp")["mean"].sum()
     assert abs(fit.median() - 30) < 1
@@ -265,7 +264,7 @@ def test_frames_come_from_tables_and_saved_predictors(model, targets, tmp_path):
     table = pd.concat(parts).assign(site=7).rename(columns={"item_id": "probe", "timestamp": "at"})
     columns = {"item": ["site", "probe"], "timestamp": "at", "target": names, "static_categories": "kind"}
     few = {"context_length": 20, "num_batches_per_epoch": 1, "seed": 0, "trainer_kwargs": QUIET}
-    predictor = IrregularEstimator(model, "6h", **few).train(table, columns)
+    predictor = StateSpaceEstimator(model, horizon="6h", **few).train(table, columns=columns)
     frame = predictor.predict_frame(table, every="2h")
     assert list(frame) == [
         "site",
@@ -278,12 +277,12 @@ def test_frames_come_from_tables_and_saved_predictors(model, targets, tmp_path):
     assert (frame["at"].dt.hour % 2 == 0).all()
     assert frame["site"].unique().tolist() == [7]
     assert len(frame) == 3 * 3 * targets
-    predictor.save(tmp_path / "saved")
-    again = IrregularPredictor.load(tmp_path / "saved")
+    save_predictor(predictor, tmp_path / "saved")
+    again = load_predictor(tmp_path / "saved")
     pd.testing.assert_frame_equal(again.predict_frame(table, every="2h"), frame)
     pd.testing.assert_frame_equal(
-        again.interpolate_frame(table, at=frame["at"][:2]).drop_duplicates(),
-        predictor.interpolate_frame(table, at=frame["at"][:2]).drop_duplicates(),
+        again.on_clock.interpolate_frame(table, at=frame["at"][:2]).drop_duplicates(),
+        predictor.on_clock.interpolate_frame(table, at=frame["at"][:2]).drop_duplicates(),
     )
 
 
@@ -291,77 +290,90 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
     past = entries()
     inside = {"s0": past[0]["times"][-1:]}
     with pytest.raises(ValueError, match=r"series 's0': expected times behind its last observation.*interpolate"):
-        list(predictor.forecast(past, inside))
+        list(predictor.on_clock.forecast(past, inside))
     beliefs = predictor.filter(past)
     with pytest.raises(ValueError, match=r"series 's0'.*time goes back"):
         predictor.update(beliefs, [{"item_id": "s0", "times": past[0]["times"][:1], "target": [1.0]}])
     with pytest.raises(ValueError, match="there is no series 'x' in the data"):
-        predictor.asked_of(past, pd.DataFrame({"item_id": ["x"], "timestamp": ["2024-01-01"]}))
+        predictor.on_clock.asked_of(past, pd.DataFrame({"item_id": ["x"], "timestamp": ["2024-01-01"]}))
     with pytest.raises(ValueError, match="expected at or every, got both"):
-        predictor.asked_of(past, ["2024-01-01"], "1h")
+        predictor.on_clock.asked_of(past, ["2024-01-01"], "1h")
     with pytest.raises(ValueError, match="there is no multiple of 2 days"):
-        predictor.asked_of([past[0] | {"times": past[0]["times"] - past[0]["times"][-1] + 1}], every="2D")
+        predictor.on_clock.asked_of([past[0] | {"times": past[0]["times"] - past[0]["times"][-1] + 1}], every="2D")
     with pytest.raises(ValueError, match="unknown component 'hours': in continuous time there are level"):
-        IrregularEstimator(components="hours")
+        StateSpaceEstimator(horizon="1D", components="hours")
     with pytest.raises(ValueError, match="expected model to be one of issm, gls, rsgls-issm, sgls, got 'rsgls'"):
-        IrregularEstimator("rsgls")
-    alone = IrregularTask("x", 1, 1, 0, [{"item_id": "a", "times": np.array([3, 3]), "target": np.array([1.0, 2.0])}])
+        StateSpaceEstimator("rsgls", horizon="1D")
+    moment = {"item_id": "a", "times": np.array([3, 3]), "target": np.array([1.0, 2.0])}
+    alone = ForecastTask("x", "ns", 1, 0, [moment], gap=1)
     with pytest.raises(
         ValueError, match="expected a series with observations at two times before its test part, got 'a'"
     ):
-        IrregularEstimator(horizon=1).train(alone)
-    save_beliefs(tmp_path / "b.pt", beliefs.values(), predictor.net)
+        StateSpaceEstimator(horizon=1).train(alone)
+    for grid in ({"freq": "h"}, {"prediction_length": 3}, {"preset": "fast"}, {"train_length": 9}):
+        with pytest.raises(ValueError, match=f"with a horizon .* no grid: leave out '{next(iter(grid))}'"):
+            StateSpaceEstimator("issm", horizon="1D", **grid)
+    with pytest.raises(ValueError, match="leave out 'validation_data'"):
+        StateSpaceEstimator("issm", horizon="1D").train(past, past)
+    save_beliefs(tmp_path / "b.pt", beliefs.values(), predictor.prediction_net)
     with pytest.raises(ValueError, match="beliefs of another model"):
-        load_beliefs(tmp_path / "b.pt", train("gls").net)
+        load_beliefs(tmp_path / "b.pt", train("gls").prediction_net)
 
 
 def test_beliefs_of_older_files_are_read(predictor, tmp_path):
     """Those of series with clocks of their own had a form of their own."""
     known = predictor.filter(entries())
-    save_beliefs(tmp_path / "new.pt", known.values(), predictor.net)
+    save_beliefs(tmp_path / "new.pt", known.values(), predictor.prediction_net)
     payload = load_tensors(tmp_path / "new.pt")
     payload["beliefs"] = [
         {"item_id": r["item_id"], "time": r["end"], "belief": r["belief"]} for r in payload["beliefs"]
     ]
     save_tensors({**payload, "timed": True}, tmp_path / "old.pt")
-    old = load_beliefs(tmp_path / "old.pt", predictor.net)
+    old = load_beliefs(tmp_path / "old.pt", predictor.prediction_net)
     assert {item: one.end for item, one in old.items()} == {item: one.end for item, one in known.items()}
     asked = times_of(entries()[2], 1, 5)
-    (found,), (expected,) = predictor.forecast_from(old, asked), predictor.forecast_from(known, asked)
+    (found,), (expected,) = predictor.on_clock.forecast_from(old, asked), predictor.on_clock.forecast_from(known, asked)
     np.testing.assert_array_equal(found.mean, expected.mean)
 
 
 def test_a_saved_predictor_that_is_damaged_is_refused(predictor, tmp_path):
-    predictor.save(tmp_path / "p")
+    save_predictor(predictor, tmp_path / "p")
     record = tmp_path / "p" / "predictor.json"
     text = record.read_text()
-    record.write_text(text.replace('"horizon": 86400000000000', '"horizon": "long"'))
-    with pytest.raises(ValueError, match="expected horizon of type <class 'int'>, got 'long'"):
-        IrregularPredictor.load(tmp_path / "p")
+    record.write_text(text.replace('"prediction_length": 86400000000000', '"prediction_length": "long"'))
+    with pytest.raises(ValueError, match="expected prediction_length of type <class 'int'>, got 'long'"):
+        load_predictor(tmp_path / "p")
     record.write_text(text.replace("day_with_1_harmonic", "day_with_2_harmonics"))
     with pytest.raises(ValueError, match=r"holds no readable predictor.*do not fit"):
-        IrregularPredictor.load(tmp_path / "p")
-    with pytest.raises(FileNotFoundError, match="expected a saved predictor"):
-        IrregularPredictor.load(tmp_path / "none")
-    record.write_text(text)
-    with pytest.raises(ValueError, match=r"whose time is a grid, got 'clock'; IrregularPredictor.load reads it"):
         load_predictor(tmp_path / "p")
+    with pytest.raises(FileNotFoundError, match="expected a saved predictor"):
+        load_predictor(tmp_path / "none")
+    record.write_text(text)
+    found = load_predictor(tmp_path / "p")
+    with pytest.raises(ValueError, match="expected a predictor of series on a grid, got one of series with clocks"):
+        next(found.predict(entries()))
+    with pytest.raises(ValueError, match="expected a predictor of series on a grid, got one of series with clocks"):
+        with_prediction_length(found, 3)
+    with pytest.raises(ValueError, match="start and num_samples go with series on a grid"):
+        found.predict_frame(entries(), num_samples=3)
 
 
 def test_a_predictor_of_an_older_folder_is_read(predictor, tmp_path):
     """Those of series with clocks of their own had names and an order of their own."""
-    predictor.save(tmp_path)
+    save_predictor(predictor, tmp_path)
     record = json.loads((tmp_path / "predictor.json").read_text())
-    older = record | record.pop("preparation") | record.pop("predictor") | {"tsforecast_format": 2}
-    del older["time"], older["batch_size"], older["predictor"]
+    own = record.pop("predictor")
+    kept = {"horizon": own["prediction_length"], "targets": []} | {n: own[n] for n in ("columns", "categories")}
+    older = record | record.pop("preparation") | kept | {"tsforecast_format": 2}
+    del older["time"]
     (tmp_path / "irregular.json").write_text(json.dumps(older))
     (tmp_path / "predictor.json").unlink()
     (tmp_path / "prediction-net-state.pt").rename(tmp_path / "weights.pt")
-    found = IrregularPredictor.load(tmp_path)
+    found = load_predictor(tmp_path)
     pd.testing.assert_frame_equal(found.predict_frame(entries()), predictor.predict_frame(entries()))
     (tmp_path / "irregular.json").write_text(json.dumps(older | {"tsforecast_format": 1}))
     with pytest.raises(ValueError, match="has format 1, this version of tsforecast reads format 4"):
-        IrregularPredictor.load(tmp_path)
+        load_predictor(tmp_path)
 
 
 def test_oscillations_begin_at_the_peak_of_the_periodogram():
@@ -371,8 +383,8 @@ def test_oscillations_begin_at_the_peak_of_the_periodogram():
         entry["target"] = 5 + np.cos(2.0 * entry["times"] / HOUR + rng.uniform(0, 6))
     assert strongest_frequency(past, HOUR) == pytest.approx(2.0, abs=2 * np.pi / 95)
     predictor = train(data=past, components="oscillation+damped_level", learning_rate=0.0)
-    begun = predictor.net.dynamics.parameters_of_series.population[2].detach().exp() / predictor.clock.unit * HOUR
-    assert float(begun) == pytest.approx(2.0, abs=0.1)
+    begun = predictor.prediction_net.dynamics.parameters_of_series.population[2].detach().exp()
+    assert float(begun) / predictor.on_clock.clock.unit * HOUR == pytest.approx(2.0, abs=0.1)
 
 
 def test_constant_and_new_series_are_forecast():
@@ -382,7 +394,7 @@ def test_constant_and_new_series_are_forecast():
     other = pd.DataFrame({"item_id": "other", "timestamp": times, "target": rng.normal(5, 1, 40)})
     constant, new = other.assign(item_id="constant", target=5.0), other.head(1).assign(item_id="new", target=7.0)
     options = {"max_epochs": 3, "enable_progress_bar": False}
-    predictor = IrregularEstimator("issm", "6h", seed=0, trainer_kwargs=options).train(other)
+    predictor = StateSpaceEstimator("issm", horizon="6h", seed=0, trainer_kwargs=options).train(other)
     ahead = predictor.predict_frame(pd.concat([constant, new]), every="2h", quantiles=[0.1, 0.9])
     steady = ahead[ahead["item_id"] == "constant"]
     assert steady[["mean", "0.1", "0.9"]].sub(5).abs().max().max() < 0.25

@@ -58,7 +58,7 @@ def test_an_estimator_has_the_best_preset_and_what_is_given_wins(caplog):
     assert settled.hyperparameters["linear_epochs"] == best["linear_epochs"]
     assert (settled.hyperparameters["persistence"], settled.history_length) == (0.5, 7)
     assert settled.trainer_kwargs == {"gradient_clip_val": 3.0, "max_epochs": best["max_epochs"]}
-    assert (settled.batch_size, settled.preset) == (best["batch_size"], "none")
+    assert (settled.on_grid.batch_size, settled.preset) == (best["batch_size"], "none")
     assert settled.settled(entries("D")) is settled
     (said,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("preset best: ")]
     assert f"linear_epochs={best['linear_epochs']}" in said

@@ -286,7 +286,7 @@ def test_windows_of_all_candidates_score_as_much_unless_they_say(monkeypatch):
 
     def train(self, data, *args, **kwargs):
         found = original(self, data, *args, **kwargs)
-        trained.append((self.model, self.train_horizon))
+        trained.append((self.model, self.on_grid.train_horizon))
         return found
 
     original = StateSpaceEstimator.train_model

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tests.forecasting.test_irregular import HOUR, entries, train
-from tsforecast import IrregularEstimator
-from tsforecast.data.irregular import IrregularTask
+from tsforecast import StateSpaceEstimator
+from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.forecasting.timed_choice import ENOUGH, given_others, has_enough
 from tsforecast.models import AbstractForecaster
@@ -34,7 +34,8 @@ def wandering(day: float, loudness: float = 0.0, count: int = 120) -> list[dict]
 
 def untrained(data: list[dict], **options) -> AbstractForecaster:
     """The model that training begins with."""
-    return IrregularEstimator("issm", "6h", seed=0, **options)._model(IrregularTask("d", 6 * HOUR, HOUR, 0, data), data)
+    training = StateSpaceEstimator("issm", horizon="6h", seed=0, **options).on_clock
+    return training.untrained(ForecastTask("d", "ns", HOUR, 0, data, gap=6 * HOUR), data)
 
 
 @pytest.mark.parametrize(("day", "expected"), [(0.0, "level+damped_level"), (2.0, "level+damped_level+day")])
@@ -54,8 +55,8 @@ def test_densities_given_others_are_those_of_the_joint_gaussian():
     predictor = train(components="level+damped_level+day_with_1_harmonic")
     entry = entries()[1]  # two observations are of one moment
     target = np.where(np.arange(len(entry["times"])) == 7, np.nan, entry["target"])
-    batch = predictor.clock.past([{**entry, "target": target}])
-    inference = predictor.net.inference
+    batch = predictor.on_clock.clock.past([{**entry, "target": target}])
+    inference = predictor.prediction_net.inference
     with torch.no_grad():
         found = given_others(inference, batch)
         time_slice = inference.slice_of(batch, "past")
@@ -74,11 +75,11 @@ def test_cycles_of_few_observations_keep_their_variance():
     """Their mean is not fitted, since it would be taken for known; it is from fifty observations a coefficient on."""
     few = train(components="level+day_with_1_harmonic", data=entries(3))
     many = train(components="level+day_with_1_harmonic", data=entries(4))
-    unit = few.clock.unit
+    unit = few.on_clock.clock.unit
     assert not has_enough("level+day_with_1_harmonic", unit, entries(3))
     assert sum(len(entry["times"]) for entry in entries(4)) >= 2 * ENOUGH
     for predictor, is_fitted in ((few, False), (many, True)):
-        dynamics = predictor.net.dynamics
+        dynamics = predictor.prediction_net.dynamics
         assert bool((dynamics.cycle_means != 0).all()) == is_fitted
         assert bool((dynamics.rhythm != 0).any()) == is_fitted
-    assert Clock.of(few.net, ["s0"]).cycles == (24 * HOUR,)
+    assert Clock.of(few.prediction_net, ["s0"]).cycles == (24 * HOUR,)

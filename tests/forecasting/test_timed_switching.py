@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from tests.forecasting.test_irregular import HOUR, QUIET, entries, train
-from tsforecast import IrregularEstimator, IrregularPredictor
+from tsforecast import StateSpaceEstimator, StateSpacePredictor, load_predictor
 from tsforecast.analysis.timed_regimes import timed_regimes
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
+from tsforecast.forecasting.predictor import save_predictor
 
 LEVELS = [0.1, 0.5, 0.9]
 COMPONENTS = "level+damped_level+day_with_1_harmonic"
@@ -24,31 +25,31 @@ def priced() -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def predictor() -> IrregularPredictor:
+def predictor() -> StateSpacePredictor:
     """Two epochs, of which the second has particles."""
     trainer = {**QUIET, "max_epochs": 2}
-    estimator = IrregularEstimator(
-        "rsgls-issm", "1D", components=COMPONENTS, scaling="none", trainer_kwargs=trainer, **FEW
+    estimator = StateSpaceEstimator(
+        "rsgls-issm", horizon="1D", components=COMPONENTS, scaling="none", trainer_kwargs=trainer, **FEW
     )
     found = estimator.train(priced())
-    assert found.net.hyperparameters["linear_epochs"] == 1
+    assert found.prediction_net.hyperparameters["linear_epochs"] == 1
     return found
 
 
 @pytest.fixture(scope="module")
-def calm(predictor) -> IrregularPredictor:
+def calm(predictor) -> StateSpacePredictor:
     """The same without any spread of its factors."""
     found = copy.deepcopy(predictor)
-    torch.nn.init.zeros_(found.net.dynamics.mixture.bases["factor"])
+    torch.nn.init.zeros_(found.prediction_net.dynamics.mixture.bases["factor"])
     return found
 
 
 @pytest.fixture(scope="module")
-def issm(predictor) -> IrregularPredictor:
+def issm(predictor) -> StateSpacePredictor:
     """The model inside, under its own name."""
     found = train("issm", priced(), components=COMPONENTS, scaling="none")
-    inside = predictor.net.dynamics.inside.state_dict()
-    found.net.dynamics.load_state_dict(inside)
+    inside = predictor.prediction_net.dynamics.inside.state_dict()
+    found.prediction_net.dynamics.load_state_dict(inside)
     return found
 
 
@@ -63,11 +64,11 @@ def test_without_spread_of_the_factors_it_is_the_issm(calm, issm):
     past, (times, covariates) = priced()[:2], asked(0.5, 0.5, 9, 40)
     inside = {e["item_id"]: e["times"][[3, 8, 20]] + HOUR for e in past[1:2]}, {"s1": np.ones((1, 3))}
     for answer, (at, given) in (("forecast", (times, covariates)), ("interpolate", inside)):
-        pairs = zip(*(getattr(one, answer)(past, at, covariates=given) for one in (calm, issm)), strict=True)
+        pairs = zip(*(getattr(one.on_clock, answer)(past, at, covariates=given) for one in (calm, issm)), strict=True)
         for found, expected in pairs:
             np.testing.assert_allclose(found.quantiles(LEVELS), expected.quantiles(LEVELS), rtol=1e-8)
             np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-8)
-    frames = [one.components_frame(past[1:2]) for one in (calm, issm)]
+    frames = [one.on_clock.components_frame(past[1:2]) for one in (calm, issm)]
     pd.testing.assert_frame_equal(*frames, rtol=1e-7, atol=1e-9)
 
 
@@ -76,14 +77,14 @@ def test_beliefs_move_on_as_if_all_had_been_filtered_at_once(calm, tmp_path):
     past, (times, covariates) = priced(), asked(1, 30)
     names = ("times", "target", "feat_dynamic_real")
     begun = calm.filter([{**e, **{name: e[name][..., :20] for name in names}} for e in past])
-    save_beliefs(tmp_path / "beliefs.pt", begun.values(), calm.net)
-    moved = load_beliefs(tmp_path / "beliefs.pt", calm.net)
+    save_beliefs(tmp_path / "beliefs.pt", begun.values(), calm.prediction_net)
+    moved = load_beliefs(tmp_path / "beliefs.pt", calm.prediction_net)
     for k in range(20, 32):
         moved = calm.update(moved, [{**e, **{name: e[name][..., k : k + 1] for name in names}} for e in past])
     moved = calm.update(moved, [{**past[2], **{name: past[2][name][..., 32:] for name in names}}])
     moved = calm.update(moved, [{**past[1], **{name: past[1][name][..., 32:] for name in names}}])
-    found = calm.forecast_from(moved, times, covariates=covariates)
-    for one, other in zip(found, calm.forecast(past, times, covariates=covariates), strict=True):
+    found = calm.on_clock.forecast_from(moved, times, covariates=covariates)
+    for one, other in zip(found, calm.on_clock.forecast(past, times, covariates=covariates), strict=True):
         np.testing.assert_allclose(one.quantiles(LEVELS), other.quantiles(LEVELS), rtol=1e-8)
 
 
@@ -91,7 +92,7 @@ def test_an_observation_in_the_same_cell_keeps_the_switches(predictor):
     """They are those of some of the particles; behind the end of the cell they have moved."""
     entry = priced()[0]
     before = predictor.filter([entry])
-    last, cell = int(entry["times"][-1]), predictor.clock.cell
+    last, cell = int(entry["times"][-1]), predictor.on_clock.clock.cell
     end = -(-last // cell) * cell
     known = before["s0"].belief.particles.switch[:, 0]
     for time, moves in ((end, False), (end + 1, True)):
@@ -106,7 +107,7 @@ def test_paths_have_the_distribution_of_the_mixture(predictor):
     """Means and squares of 2000 paths, and quantiles of a mixture of 100: both within their standard errors."""
     past, (times, covariates) = priced(), asked(2, 30)
     count = 2000
-    found = next(predictor.forecast(past, times, num_samples=count, covariates=covariates))
+    found = next(predictor.on_clock.forecast(past, times, num_samples=count, covariates=covariates))
     paths = found.paths[..., 0]
     error = paths.std(0) / np.sqrt(count)
     spread = found.batch.marginals.mean[0, :, :, 0].std(0).numpy() / 10  # of the means of the mixture's components
@@ -116,17 +117,18 @@ def test_paths_have_the_distribution_of_the_mixture(predictor):
     error = np.hypot(squares.std(0) / np.sqrt(count), parts.std(0) / 10)
     mixed = parts.mean(0) + found.batch.marginals.mean[0, :, :, 0].var(0).numpy()
     assert (np.abs(squares.mean(0) - mixed) < 4 * error).all()
-    again = next(predictor.forecast(past, times, num_samples=count, covariates=covariates))
+    again = next(predictor.on_clock.forecast(past, times, num_samples=count, covariates=covariates))
     np.testing.assert_array_equal(found.paths, again.paths)
 
 
 def test_a_saved_predictor_answers_alike(predictor, tmp_path):
     past, (times, covariates) = priced()[:1], asked(2, 30)
-    predictor.save(tmp_path / "saved")
-    again = IrregularPredictor.load(tmp_path / "saved")
-    assert again.clock == predictor.clock
+    save_predictor(predictor, tmp_path / "saved")
+    again = load_predictor(tmp_path / "saved")
+    assert again.on_clock.clock == predictor.on_clock.clock
     state = torch.random.get_rng_state()
-    for one, other in zip(*(p.forecast(past, times, covariates=covariates) for p in (again, predictor)), strict=True):
+    answers = (p.on_clock.forecast(past, times, covariates=covariates) for p in (again, predictor))
+    for one, other in zip(*answers, strict=True):
         np.testing.assert_array_equal(one.quantiles(LEVELS), other.quantiles(LEVELS))
     assert torch.equal(torch.random.get_rng_state(), state)  # numbers of others are left alone
 
@@ -137,41 +139,42 @@ def test_regimes_of_a_dense_system_of_two_targets_are_filtered_saved_and_forecas
     past = [
         {**entry, "feat_dynamic_real": rng.standard_normal((1, len(entry["times"])))} for entry in entries(2, targets=2)
     ]
-    found = IrregularEstimator("sgls", "1D", state_dim=3, trainer_kwargs=trainer, **FEW).train(past)
+    found = StateSpaceEstimator("sgls", horizon="1D", state_dim=3, trainer_kwargs=trainer, **FEW).train(past)
     times, covariates = asked(2, 30)
-    found.save(tmp_path / "saved")
-    again = IrregularPredictor.load(tmp_path / "saved")
-    forecasts = [list(p.forecast(past[1:], times, 300, covariates=covariates)) for p in (found, again)]
+    save_predictor(found, tmp_path / "saved")
+    again = load_predictor(tmp_path / "saved")
+    forecasts = [list(p.on_clock.forecast(past[1:], times, 300, covariates=covariates)) for p in (found, again)]
     for one, other in zip(*forecasts, strict=True):
         np.testing.assert_array_equal(one.quantiles(LEVELS), other.quantiles(LEVELS))
         error = one.paths.std(0) / np.sqrt(len(one.paths))
         spread = one.batch.marginals.mean[one.row].std(0).numpy() / 10
         assert (np.abs(one.paths.mean(0) - one.mean) < 4.5 * np.hypot(error, spread)).all()
-    save_beliefs(tmp_path / "beliefs.pt", found.filter(past).values(), found.net)
-    beliefs = load_beliefs(tmp_path / "beliefs.pt", again.net)
+    save_beliefs(tmp_path / "beliefs.pt", found.filter(past).values(), found.prediction_net)
+    beliefs = load_beliefs(tmp_path / "beliefs.pt", again.prediction_net)
     new = {"item_id": "s1", "times": times["s1"][:1], "target": [[1.0], [np.nan]], "feat_dynamic_real": [[0.5]]}
     beliefs = again.update(beliefs, [new])
     switch = beliefs["s1"].belief.particles.switch
     assert bool(((switch == 0) | (switch == 1)).all() & (switch.sum(-1) == 1).all())
-    (ahead,) = again.forecast_from({"s1": beliefs["s1"]}, {"s1": times["s1"][1:]}, covariates={"s1": np.ones((1, 1))})
+    later, price = {"s1": times["s1"][1:]}, {"s1": np.ones((1, 1))}
+    (ahead,) = again.on_clock.forecast_from({"s1": beliefs["s1"]}, later, covariates=price)
     assert ahead.quantiles(LEVELS).shape == (3, 1, 2)
-    (inside,) = again.interpolate(past[:1], {"s0": past[0]["times"][[4, 9]] + 1}, {"s0": np.zeros((1, 2))})
+    (inside,) = again.on_clock.interpolate(past[:1], {"s0": past[0]["times"][[4, 9]] + 1}, {"s0": np.zeros((1, 2))})
     assert (np.diff(inside.quantiles(LEVELS), axis=0) > 0).all()
     with pytest.raises(ValueError, match="a dense state has no components with names"):
-        again.components_frame(past)
+        again.on_clock.components_frame(past)
 
 
 def test_regimes_come_as_a_table(predictor):
     """Of every observation; moments of one cell have the same, and weights sum to one."""
     past = priced()[:2]
-    table, changes = timed_regimes(predictor, past, num_samples=4)
+    table, changes = timed_regimes(predictor.on_clock, past, num_samples=4)
     assert table["item_id"].tolist() == ["s0"] * len(past[0]["times"]) + ["s1"] * len(past[1]["times"])
     weights = table.filter(regex=r"^p_\d+$").to_numpy()
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-9)
     assert (table["most_likely"].to_numpy() == weights.argmax(1) + 1).all()
-    scales = predictor.net.inference.regime_scales().detach().numpy()
+    scales = predictor.prediction_net.inference.regime_scales().detach().numpy()
     assert table["scale"].between(scales.min(), scales.max()).all()
-    cell = (table["timestamp"].astype("int64") - 1) // predictor.clock.cell
+    cell = (table["timestamp"].astype("int64") - 1) // predictor.on_clock.clock.cell
     for _, own in table.groupby(["item_id", cell]):
         assert np.ptp(own["scale"]) < 1e-4
     assert (changes["before"] != changes["after"]).all()
@@ -179,12 +182,12 @@ def test_regimes_come_as_a_table(predictor):
 
 def test_options_that_make_no_switch_are_refused():
     with pytest.raises(ValueError, match="expected persistence to be above 0 and below 1, got 1"):
-        IrregularEstimator("rsgls-issm", persistence=1)
+        StateSpaceEstimator("rsgls-issm", horizon="1D", persistence=1)
     with pytest.raises(ValueError, match="cell"):
-        IrregularEstimator("rsgls-issm", cell=0)
-    with pytest.raises(ValueError, match="has no option 'recurrence'"):
-        IrregularEstimator("rsgls-issm", recurrence="exact")
+        StateSpaceEstimator("rsgls-issm", horizon="1D", cell=0)
+    with pytest.raises(ValueError, match="has no hyperparameter 'recurrence'"):
+        StateSpaceEstimator("rsgls-issm", horizon="1D", recurrence="exact")
     with pytest.raises(ValueError, match="expected switch to be one of categorical, got 'gaussian'"):
-        IrregularEstimator("sgls", switch="gaussian")
+        StateSpaceEstimator("sgls", horizon="1D", switch="gaussian")
     with pytest.raises(ValueError, match="the CRPS of paths teaches nothing about categorical switches"):
-        IrregularEstimator("sgls", objective="crps")
+        StateSpaceEstimator("sgls", horizon="1D", objective="crps")

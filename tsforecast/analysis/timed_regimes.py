@@ -11,13 +11,13 @@ from tsforecast.analysis.regime_tables import changes_table, joined, refuse_one_
 from tsforecast.core.regimes.changes import find_changes
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
-from tsforecast.forecasting.irregular_predictor import IrregularPredictor
 from tsforecast.forecasting.timed_answers import rows_of, smoothed_regimes
+from tsforecast.forecasting.timed_histories import TimedHistories
 from tsforecast.models import ParticleInference
 
 
 def timed_regimes(
-    predictor: IrregularPredictor,
+    predictor: TimedHistories,
     source: Any,
     *,
     level: float = 0.9,

@@ -8,7 +8,7 @@ from jsonargparse import Namespace
 
 from tsforecast.data import ForecastTask
 from tsforecast.forecasting.data_summary import DataSummary
-from tsforecast.forecasting.estimator import StateSpaceEstimator
+from tsforecast.forecasting.grid_training import GridTraining
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.component_names import component_names, longest_cycle
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 def choices(
-    options: Mapping[str, Any] | Namespace, task: ForecastTask, estimator: StateSpaceEstimator, net: AbstractForecaster
+    options: Mapping[str, Any] | Namespace, task: ForecastTask, training: GridTraining, net: AbstractForecaster
 ) -> dict[str, dict[str, Any]]:
     """What was chosen, for run.json.
 
     Args:
         options: Of the run: what they give was not chosen.
         task: The data, with the reasons of its split.
-        estimator: That trains.
+        training: Of the model.
         net: The model that it trains.
 
     Returns:
@@ -34,23 +34,23 @@ def choices(
     found = {name: (getattr(task, name), task.reasons[name]) for name in _SPLIT if name in task.reasons}
     if options.get("components") == "auto":
         found["components"] = ("+".join(component_names("auto", task.freq)), f"by the frequency {task.freq}")
-    summary = estimator.training_summary
+    summary = training.known
     if options.get("transformation") == "auto":
         found["transformation"] = (net.units.transformation, _of_transformation(net.units.transformation, summary))
     if options.get("clip") == "auto":
         found["clip"] = (net.units.options.clip, _lowest(summary))
     smooth = longest_cycle(net.dynamics.season_names, task.freq) > 0
     reason = f"by the frequency {task.freq}" + (" and the cycle of the longest smooth season" if smooth else "")
-    for name, value in (("context_length", estimator.context_length), ("train_length", estimator.train_length)):
+    for name, value in (("context_length", training.context_length), ("train_length", training.train_length)):
         if options.get(name) is None:
             found[name] = (value or "all", reason)
-    if options.get("train_length") is None and estimator.is_lengthened:
+    if options.get("train_length") is None and training.is_lengthened:
         found["train_length"] = ("all", "a covariate varies in early steps alone")
     if options.get("train_horizon") is None:
-        far = estimator.train_horizon > estimator.prediction_length
+        far = training.train_horizon > training.prediction_length
         why = "three forecasts, since the model has no calendar" if far else "that of a forecast"
-        found["train_horizon"] = (estimator.train_horizon, why)
-    found["scaling_length"] = (estimator.context_length or "all", "that of the context")
+        found["train_horizon"] = (training.train_horizon, why)
+    found["scaling_length"] = (training.context_length or "all", "that of the context")
     return {name: {"value": value, "reason": reason} for name, (value, reason) in found.items()}
 
 

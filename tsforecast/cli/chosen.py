@@ -18,7 +18,9 @@ from tsforecast.forecasting.selection import Selection
 RUN = frozenset({"config", "recipe"} | {field.name for field in options_of(TrainingOptions)})
 DATA = frozenset(field.name for field in options_of(DataOptions))
 # Arguments of the estimator that are no options of a run.
-_OTHERS = frozenset({"model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models", "preset"})
+_OTHERS = frozenset(
+    {"model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset"}
+)
 
 
 def settled(

@@ -50,6 +50,8 @@ class ScoredRun:
             ValueError: If it is no run, or one that has not been scored.
         """
         record = runs.read_record(folder, "train")
+        if runs.is_irregular(record):
+            raise ValueError(f"compare expects runs of series on a grid, and {folder} is one of `train --irregular`")
         runs.settle_report(folder)
         again = f"`{parsing.typed('evaluate')} {folder}`"
         missing = [name for name in _FILES if not (folder / name).is_file()]

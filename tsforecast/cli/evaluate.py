@@ -62,11 +62,10 @@ def run(chosen: Evaluate) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     folder = Path(chosen.run)
-    record = options.trained_run(folder)
-    if irregular.is_irregular(record):
-        with runs.hold(folder):
-            return irregular.evaluate(chosen, folder, record, settings(folder, record))
-    if chosen.output:
+    record = options.trained_run(folder, with_clocks=True)
+    if record["split"]["windows"] == 0:
+        raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
+    if chosen.output and not runs.is_irregular(record):
         return _score_buckets(chosen, folder, record)
     for name in ("engine", "address"):
         if getattr(chosen, name) not in ("local", None):
@@ -83,8 +82,6 @@ def _score_buckets(chosen: Evaluate, folder: Path, record: dict[str, Any]) -> in
     trained = settings(folder, record)
     data, common = bulk_options.buckets_of(chosen, options.columns(trained), record, trained)
     split = record["split"]
-    if split["windows"] == 0:
-        raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
     request = Scoring(
         **common,
         num_samples=chosen.num_samples,
@@ -107,11 +104,11 @@ def _baselines(chosen: Evaluate) -> list[str]:
 def _run(chosen: Evaluate, folder: Path, record: dict[str, Any]) -> int:
     """Scores a run whose folder is held."""
     task = _task(folder, record)
+    if task.gap:
+        return irregular.evaluate(chosen, folder, record, task)
     inspected = _inspected(task, chosen.inspect)
     marks = _marks(chosen.marks or [])
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
-    if task.windows == 0:
-        raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
     horizons = {"rolling": task.prediction_length, "long_term": task.prediction_length * task.windows}
 
     def predictor_for(protocol: str) -> Predictor:
@@ -212,7 +209,7 @@ def _report_adaptation(
 
 def _task(folder: Path, record: dict[str, Any]) -> ForecastTask:
     """Return the data that the run was trained on."""
-    task = options.task_of(settings(folder, record), record["split"], runs.columns_of_run(record))
+    task = options.task_of(settings(folder, record), record)
     if runs.fingerprint(task) != record["fingerprint"]:
         log.warning("the data have changed since %s was trained", folder)
     return task

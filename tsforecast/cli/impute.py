@@ -22,7 +22,7 @@ def run(chosen: Impute) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
-    opened = Opened.of(chosen, chosen.run)
+    opened = Opened.of(chosen, chosen.run, with_clocks=True)
     if opened.is_irregular:
         return irregular.answer("impute", chosen, opened.folder, opened.trained)
     irregular.refuse_times(chosen)
@@ -32,8 +32,6 @@ def run(chosen: Impute) -> int:
         request = Imputations(**common, num_samples=chosen.num_samples, seed=chosen.seed, levels=kept)
         bulk_options.process(chosen, opened.folder, data, request)
         return 0
-    if opened.buckets is not None:
-        raise ValueError(f"{opened.buckets} are buckets: expected a folder as --output, got the file {out.name!r}")
     task, predictor = opened.whole(), opened.predictor()
     torch.manual_seed(chosen.seed)
     filled = predictor.impute(task.entries, chosen.num_samples)

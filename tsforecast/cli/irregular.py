@@ -1,30 +1,29 @@
 """Runs on series with clocks of their own: what `train --irregular` makes, and what other commands do with it."""
 
-import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import numpy as np
 import pandas as pd
 from jsonargparse import Namespace
 
 from tsforecast.cli import bulk_options, options, runs
 from tsforecast.cli.commands import Evaluate
-from tsforecast.cli.epochs import trainer_options
 from tsforecast.cli.option_groups import AnswerOptions
-from tsforecast.data.irregular import IrregularTask, fingerprint, in_words, read_irregular
+from tsforecast.data import ForecastTask
+from tsforecast.data.irregular import in_words
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.timed_entries import after, before
-from tsforecast.evaluation.metrics import LEVELS
-from tsforecast.evaluation.timed import score_timed, timed_baselines
-from tsforecast.forecasting.irregular import IrregularEstimator, default_epochs, default_linear_epochs, has_components
-from tsforecast.forecasting.irregular_predictor import IrregularPredictor
+from tsforecast.evaluation import format_scores, save_scores
+from tsforecast.evaluation.timed import evaluate_timed
+from tsforecast.forecasting.clock_training import default_epochs, default_linear_epochs
+from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.forecasting.timed_forecast import TimedForecast
-from tsforecast.io.files import make_folder, replace_file, replace_together
+from tsforecast.forecasting.timed_histories import TimedHistories
+from tsforecast.io.files import make_folder, replace_together
 from tsforecast.io.frame_files import write_frames
 from tsforecast.models import DATA_DECIDED, options_of
 from tsforecast.models.continuous import TIMED
@@ -40,8 +39,6 @@ _TAKEN = (
     "unit", "context_length", "batch_size", "num_batches_per_epoch", "item", "timestamp", "target", "covariates",
     "static_categories", "timestamp_format", "decimal", "wide",
 )  # fmt: skip
-_OF_ESTIMATOR = ("context_length", "batch_size", "num_batches_per_epoch")
-_REPORT = ("scores.json", "scores.csv", "per_series.csv", "plots")
 _DRAWN = 4  # series in a picture
 _SHOWN = 2.0  # times of the test part before it, in a picture
 
@@ -62,7 +59,7 @@ def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], argv: S
         raise ValueError(f"--irregular goes with {listed(TIMED)}, got {model!r}")
     if chosen.data is None:
         raise ValueError("--irregular goes with --data FILE")
-    own = _own(model)
+    own = own_options(model)
     for name, value in vars(chosen).items():
         if name not in (*_TAKEN, *own) and value != defaults.get(name):
             raise ValueError(f"--{name} does not go with --irregular")
@@ -77,70 +74,15 @@ def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], argv: S
             chosen[name] = value
 
 
-def _own(model: str) -> dict[str, Any]:
+def own_options(model: str) -> dict[str, Any]:
     """The hyperparameters of a model that a user may choose, with their declarations."""
     return {name: each for name, each in options_of(TIMED[model]).items() if name not in {*DATA_DECIDED, "unit"}}
 
 
-def estimator(
-    folder: Path, model: str, chosen: Namespace, horizon: int, callbacks: Sequence[pl.Callback]
-) -> IrregularEstimator:
-    """Return the estimator of a run.
-
-    Args:
-        folder: Run folder, where checkpoints and losses go.
-        model: Its name.
-        chosen: Options of the run.
-        horizon: Time of a forecast, in nanoseconds.
-        callbacks: Beside the checkpoint after every epoch.
-    """
-    names = (*_OF_ESTIMATOR, *_own(model))
-    given = {name: chosen[name] for name in names if name in chosen and chosen[name] is not None}
-    if not has_components(model):
-        given.pop("components", None)
-    trainer = trainer_options(folder, chosen, callbacks)
-    return IrregularEstimator(model, horizon, seed=chosen.seed, trainer_kwargs=trainer, **given)
-
-
-def task_of(chosen: Namespace, record: Mapping[str, Any] | None = None) -> IrregularTask:
-    """Return the series that the options choose, split as a run has found it before.
-
-    Raises:
-        ValueError: If data are not as expected.
-        FileNotFoundError: If there is no such file.
-    """
-    known = {} if record is None else record["irregular"]
-    found = None if record is None else runs.columns_of_run(dict(record))
-    return read_irregular(
-        Path(chosen.data),
-        known.get("horizon", chosen.get("horizon")),
-        known.get("windows", chosen.get("windows")),
-        columns=options.columns(chosen, found),
-        categories=None if record is None else record["categories"] or None,
-    )
-
-
-def split_record(task: IrregularTask) -> dict[str, Any]:
-    """Return what run.json keeps of the split; `split` is what readers of any run expect."""
-    return {
-        "split": {"freq": f"{task.unit}ns", "prediction_length": 1, "windows": task.windows},
-        "irregular": {"unit": task.unit, "horizon": task.horizon, "windows": task.windows},
-        "fingerprint": fingerprint(task),
-    }
-
-
-def is_irregular(record: Mapping[str, Any]) -> bool:
-    """Whether a run is one of series with clocks of their own.
-
-    Raises:
-        ValueError: If its record is damaged.
-    """
-    known = record.get("irregular")
-    if known is None:
-        return False
-    if not isinstance(known, dict) or not all(type(known.get(n)) is int for n in ("unit", "horizon", "windows")):
-        raise ValueError(f"the record of the run is damaged: expected unit, horizon and windows, got {known!r:.80}")
-    return True
+def of_estimator(model: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those options of a run that its estimator takes."""
+    names = ("context_length", "batch_size", "num_batches_per_epoch", *own_options(model))
+    return {name: chosen[name] for name in names if chosen.get(name) is not None}
 
 
 def refuse_times(chosen: AnswerOptions) -> None:
@@ -173,8 +115,8 @@ def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace
     for name, default in given.items():
         if getattr(chosen, name, default) != default:
             raise ValueError(f"--{name} goes with regular series; give times by --at FILE or --every TIME")
-    predictor = IrregularPredictor.load(folder / runs.PREDICTOR)
-    columns = options.columns(vars(chosen), predictor.roles)
+    predictor = load_predictor(folder / runs.PREDICTOR).on_clock
+    columns = options.columns(vars(chosen), predictor.columns)
     entries, read = predictor.read_named(chosen.data or trained.data, columns)
     times, covariates = predictor.asked_of(entries, chosen.at, chosen.every, inside=command == "impute")
     levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
@@ -186,14 +128,15 @@ def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace
         count = chosen.num_samples if chosen.paths else 0
         answers = predictor.forecast(entries, times, count, chosen.seed, covariates)
     make_folder(out.parent)
-    frames = (a.path_frame(predictor.targets) if chosen.paths else a.frame(levels, predictor.targets) for a in answers)
+    targets = predictor.columns.targets
+    frames = (a.path_frame(targets) if chosen.paths else a.frame(levels, targets) for a in answers)
     cells = cells_of(entries)
     write_frames((as_read(frame, read, cells) for frame in frames), out)
     log.info("%s: %d series, %s", out, len(times), counted(sum(map(len, times.values())), "time"))
     return 0
 
 
-def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained: Namespace) -> int:
+def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], task: ForecastTask) -> int:
     """Scores a run on its test windows beside baselines, into its folder.
 
     Raises:
@@ -202,52 +145,39 @@ def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], trained:
     for name in ("adapt", "inspect", "marks", "output"):
         if getattr(chosen, name):
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
-    if record["irregular"]["windows"] == 0:
-        raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
-    predictor, task = IrregularPredictor.load(folder / runs.PREDICTOR), task_of(trained, record)
-    if fingerprint(task) != record["fingerprint"]:
-        log.warning("the data have changed since %s was trained", folder)
-    pairs = task.test()
-    answers = (forecast.quantiles(LEVELS) for forecast in predictor.forecast_windows(pairs))
-    scores = {record["model"]: score_timed(pairs, answers)}
-    if chosen.baselines != "none":
-        for name, quantiles in timed_baselines(task).items():
-            scores[name] = score_timed(pairs, (quantiles(past, label["times"]) for past, label in pairs))
-    table = pd.DataFrame({name: one.overall for name, one in scores.items()}).T.rename_axis("model")
-    with replace_together(folder, _REPORT) as report:
-        with replace_file(report / "scores.json") as temporary:
-            found = {"dataset": task.name, "windows": len(pairs), "scores": {n: s.overall for n, s in scores.items()}}
-            temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        with replace_file(report / "scores.csv") as temporary:
-            table.to_csv(temporary)
-        with replace_file(report / "per_series.csv") as temporary:
-            pd.concat({n: s.per_series for n, s in scores.items()}, names=["model"]).to_csv(temporary)
+    predictor = load_predictor(folder / runs.PREDICTOR)
+    evaluation = evaluate_timed(predictor, task, record["model"], chosen.baselines != "none")
+    with replace_together(folder, runs.REPORT) as report:
+        save_scores(evaluation, report)
         if chosen.plot_series > 0:
-            save_figure(_picture(predictor, task, record["model"], chosen.plot_series), report / "plots/forecasts.png")
-    shown = table[["crps", "nd", "mse", "coverage_50", "coverage_80", "coverage_95"]]
-    sys.stdout.write(f"{counted(len(pairs), 'window')} of {task.name}, {in_words(task.horizon)} each\n")
-    sys.stdout.write(shown.map("{:.4g}".format).to_string() + "\n")
+            figure = _picture(predictor.on_clock, task, record["model"], chosen.plot_series)
+            save_figure(figure, report / "plots/forecasts.png")
+    sys.stdout.write(format_scores(evaluation) + "\n")
     return 0
 
 
-def _picture(predictor: IrregularPredictor, task: IrregularTask, model: str, count: int) -> Any:
+def _picture(predictor: TimedHistories, task: ForecastTask, model: str, count: int) -> Any:
     """The test windows of some series, from each one's past alone."""
     entries = task.entries[: min(count, _DRAWN)]
     answers, since, held_out = {}, {}, {}
+    horizon = task.prediction_length
     for entry in entries:
         item, origins = entry["item_id"], task.origins(entry)
-        since[item] = int(origins[0] - _SHOWN * task.windows * task.horizon)
+        since[item] = int(origins[0] - _SHOWN * task.windows * horizon)
         held_out[item] = after(entry, origins[0])
         pairs = []
         for origin in origins:
-            past, label = before(entry, origin), after(before(entry, origin + task.horizon), origin)
+            past, label = before(entry, origin), after(before(entry, origin + horizon), origin)
             if "feat_dynamic_real" not in entry:  # else covariates are known at observations alone
-                label = {"item_id": item, "times": origin + np.linspace(0, task.horizon, 61, dtype=np.int64)[1:]}
+                label = {
+                    "item_id": item,
+                    "times": origin + np.linspace(0, horizon, 61, dtype=np.int64)[1:],
+                }
             if len(label["times"]):
                 pairs.append((past, label))
         answers[item] = [_frame(forecast) for forecast in predictor.forecast_windows(pairs)]
     pasts = [before(entry, task.origins(entry)[0]) for entry in entries]
-    title = f"{model} on {task.name}: forecasts of {in_words(task.horizon)}, each from all before it"
+    title = f"{model} on {task.name}: forecasts of {in_words(task.prediction_length)}, each from all before it"
     label = task.targets[0] if len(task.targets) == 1 else ""
     return plot_timed(pasts, answers, since=since, held_out=held_out, colour=colour_of(model), label=label, title=title)
 

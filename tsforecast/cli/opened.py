@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tsforecast.cli import irregular, options, runs
+from tsforecast.cli import options, runs
 from tsforecast.cli.option_groups import DeviceOptions
 from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask
@@ -31,21 +31,21 @@ class Opened:
     trained: Namespace
 
     @classmethod
-    def of(cls, chosen: DeviceOptions, run: str) -> "Opened":
-        """Return the run that a command names, beside its options.
+    def of(cls, chosen: DeviceOptions, run: str, with_clocks: bool = False) -> "Opened":
+        """Return the run that a command names, beside its options; see `options.trained_run`.
 
         Raises:
-            ValueError: If the folder is no run whose training is finished.
+            ValueError: If the folder is no run whose training is finished, or none that the command takes.
             FileNotFoundError: If there is no such folder.
         """
         folder = Path(run)
-        record = options.trained_run(folder)
+        record = options.trained_run(folder, with_clocks)
         return cls(chosen, folder, record, settings(folder, record))
 
     @property
     def is_irregular(self) -> bool:
         """Return whether it is one of series with clocks of their own."""
-        return irregular.is_irregular(self.record)
+        return runs.is_irregular(self.record)
 
     @property
     def columns(self) -> Columns:

@@ -12,22 +12,32 @@ from tsforecast.cli.given_files import columns
 from tsforecast.cli.option_groups import COLUMNS, LearningOptions
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 from tsforecast.data.buckets.streamed import StreamedEntries, shortened
+from tsforecast.data.irregular import read_irregular
 from tsforecast.data.public_holidays import with_holidays
 from tsforecast.data.task import ended, with_windows
 from tsforecast.forecasting.adaptation import Adaptation
 from tsforecast.wording import counted
 
 
-def trained_run(folder: Path) -> dict[str, Any]:
+def trained_run(folder: Path, with_clocks: bool = False) -> dict[str, Any]:
     """Return the record of a run.
 
+    Args:
+        folder: Of the run.
+        with_clocks: Whether its series may have clocks of their own.
+
     Raises:
-        ValueError: If the folder is no run whose training is finished.
+        ValueError: If the folder is no run whose training is finished, or one of such series.
         FileNotFoundError: If there is no such folder.
     """
     record = runs.read_record(folder, "train")
     if not runs.finished(folder):
         raise ValueError(f"{folder} is not finished; `{parsing.typed('train')} --resume {folder}` goes on with it")
+    if runs.is_irregular(record) and not with_clocks:
+        raise ValueError(
+            f"{folder} is a run of `train --irregular`, which evaluate, predict, impute and regimes take; this command "
+            "expects series on a grid"
+        )
     return record
 
 
@@ -43,21 +53,30 @@ def adaptation(options: LearningOptions) -> Adaptation | None:
     return Adaptation(options.adapt, **{name: getattr(options, name) for name in names})
 
 
-def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: Columns | None = None) -> ForecastTask:
+def task_of(options: Namespace, record: Mapping[str, Any] | None = None, found: Columns | None = None) -> ForecastTask:
     """The task which the options of `DataOptions` choose.
 
     Args:
         options: Parsed options.
-        split: `freq`, `prediction_length` and `windows` that a run has found before: its defaults may no longer be
-            those of a file that has grown.
-        found: Columns that a run has found before, with the effects of holidays that its model knows.
+        record: Of a run, with the split that it has found before: its defaults may no longer be those of a file that
+            has grown.
+        found: Columns that a run has found before, with the effects of holidays that its model knows; None for those of
+            the record.
 
     Raises:
         ValueError: If both or none of a name and a file are given, or options of a file come with a name.
         FileNotFoundError: If there is no such file.
     """
+    record = record or {}
+    found, split = found or runs.columns_of_run(record), record.get("split", {})
     if options.get("irregular"):
-        raise ValueError("--irregular goes with `train issm`, `gls`, `rsgls-issm` and `sgls`")
+        return read_irregular(
+            Path(options.data),
+            split.get("prediction_length", options.get("horizon")),
+            split.get("windows", options.get("windows")),
+            columns=columns(options, found),
+            categories=record.get("categories") or None,
+        )
     if options.get("horizon"):
         raise ValueError("--horizon goes with --irregular; regular series have --prediction_length")
     if (options.dataset is None) == (options.data is None):
@@ -72,7 +91,6 @@ def task_of(options: Namespace, split: Mapping[str, Any] | None = None, found: C
         task = load_task(options.dataset)
         task = task if options.windows is None else with_windows(task, options.windows)
         return with_holidays(task, roles.holidays) if roles.holidays else task
-    split = split or {}
     task = read_task(
         Path(options.data),
         options.freq or split.get("freq"),

@@ -35,7 +35,7 @@ def run(chosen: Predict) -> int:
     """
     out = Path(chosen.output)
     levels = bulk_options.levels(chosen.quantiles)
-    opened = Opened.of(chosen, chosen.run)
+    opened = Opened.of(chosen, chosen.run, with_clocks=True)
     if opened.is_irregular:
         return irregular.answer("predict", chosen, opened.folder, opened.trained)
     irregular.refuse_times(chosen)

@@ -19,7 +19,7 @@ from tsforecast.cli.answers import write_tables
 from tsforecast.cli.commands import Regimes
 from tsforecast.cli.opened import Opened
 from tsforecast.data.calendar.frequency import expected_alias_warnings
-from tsforecast.forecasting.irregular_predictor import IrregularPredictor
+from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import measured, plot_regimes, save_figure
@@ -40,7 +40,7 @@ def run(chosen: Regimes) -> int:
         ValueError: If the run, the data or an option is not as expected, or the model has no regimes.
         FileNotFoundError: If a file or folder is missing.
     """
-    opened = Opened.of(chosen, chosen.run)
+    opened = Opened.of(chosen, chosen.run, with_clocks=True)
     if opened.is_irregular:
         return _irregular(chosen, opened)
     out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
@@ -73,17 +73,16 @@ def _irregular(chosen: Regimes, opened: Opened) -> int:
     """Writes the tables and pictures of series with clocks of their own."""
     if chosen.last is not None:
         raise ValueError("--last does not go with a run of `train --irregular`")
-    predictor = IrregularPredictor.load(opened.folder / runs.PREDICTOR)
-    roles = options.columns(vars(chosen), predictor.roles)
+    predictor = load_predictor(opened.folder / runs.PREDICTOR).on_clock
+    roles = options.columns(vars(chosen), predictor.columns)
     entries, read = predictor.read_named(chosen.data or opened.trained.data, roles)
     regimes, changes = timed_regimes(predictor, entries, level=chosen.level, num_samples=chosen.num_samples)
     out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
     write_tables(out, read, entries, regimes=regimes, changes=changes)
     report = RegimeReport(regimes, changes, regimes.iloc[:0])
+    label = next(iter(predictor.columns.targets), "")
     for number, entry in enumerate(entries[: chosen.plot_series], 1):
-        save_figure(
-            _figure(predictor.net, report, entry, next(iter(predictor.targets), "")), out / f"regimes-{number}.png"
-        )
+        save_figure(_figure(predictor.net, report, entry, label), out / f"regimes-{number}.png")
     _say(report, out, ("regimes.csv", "changes.csv"))
     return 0
 

@@ -16,7 +16,7 @@ import platform
 import re
 import shlex
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -262,6 +262,8 @@ def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
         raise ValueError(
             f"{folder} is no run of `tsforecast {kind}`; `{parsing.typed('train')} --resume {folder}` goes on with it"
         )
+    if isinstance(older := record.get("irregular"), dict):  # how series with clocks of their own were recorded
+        record["split"] = {"freq": "ns", "prediction_length": older.get("horizon"), **older, "gap": older.get("unit")}
     expected = _KINDS[kind]
     wrong = [name for name, type_ in expected.items() if not _is(record.get(name), type_)]
     if not wrong and kind == "train":
@@ -280,6 +282,11 @@ def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
 
 def _is(value: Any, type_: Any) -> bool:
     return isinstance(value, dict) if type_ is dict else fits(value, type_)
+
+
+def is_irregular(record: dict[str, Any]) -> bool:
+    """Whether a run is one of series with clocks of their own."""
+    return "gap" in record["split"]
 
 
 def check_resumed(folder: Path, record: dict[str, Any], found: str) -> None:
@@ -324,7 +331,7 @@ def fingerprint(task: ForecastTask) -> str:
 
 def _digest(task: ForecastTask, fields: Collection[str] | None = None) -> str:
     """A hash of these fields of the entries of a task, or of all."""
-    digest = hashlib.sha256(f"{task.freq} {task.prediction_length} {task.windows}".encode())
+    digest = hashlib.sha256(f"{task.gap or task.freq} {task.prediction_length} {task.windows}".encode())
     if isinstance(task.entries, StreamedEntries):
         digest.update(task.entries.identity.encode())
         return digest.hexdigest()[:16]
@@ -338,10 +345,10 @@ def _digest(task: ForecastTask, fields: Collection[str] | None = None) -> str:
 
 def targets_fingerprint(task: ForecastTask) -> str:
     """A hash of what is forecast and scored: equal for runs that can be compared, with covariates or without."""
-    return _digest(task, ("item_id", "start", "target"))
+    return _digest(task, ("item_id", "times" if task.gap else "start", "target"))
 
 
-def columns_of_run(record: dict[str, Any]) -> Columns | None:
+def columns_of_run(record: Mapping[str, Any]) -> Columns | None:
     """What the columns of a run's table were found to be; None where it has none."""
     return None if record.get("columns") is None else columns_of(record["columns"])
 

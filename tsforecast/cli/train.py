@@ -24,12 +24,10 @@ from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.cli.train_parser import check_ranges, named, parser
 from tsforecast.data import ForecastTask
-from tsforecast.data.irregular import IrregularTask
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.estimator import StateSpaceEstimator
-from tsforecast.forecasting.irregular_predictor import IrregularPredictor
-from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
+from tsforecast.forecasting.predictor import save_predictor
 from tsforecast.models import MODELS, AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import warnings_only
@@ -94,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
             log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
             return 0
         chosen = settings(folder, record)
-        task = _task(chosen, record)
+        task = options.task_of(chosen, record)
         runs.check_resumed(folder, record, _split_record(task)["fingerprint"])
         with runs.hold(folder):
             return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
@@ -102,11 +100,11 @@ def run(argv: Sequence[str]) -> int:
         irregular.complete(parsed.model, chosen, vars(command.parse_args([parsed.model])[parsed.model]), argv)
     model, selection = parsed.model, None
     with collected_notes() as notes:
-        task = _task(chosen)
+        task = options.task_of(chosen)
         folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
         if not printed:
             runs.refuse_used(folder)
-        if isinstance(task, ForecastTask):
+        if not task.gap:
             model, chosen, selection = settled(parser, model, given, chosen, task)
             check_ranges(chosen)
     if printed:
@@ -125,21 +123,12 @@ def run(argv: Sequence[str]) -> int:
             raise
 
 
-def _task(chosen: Namespace, record: dict[str, Any] | None = None) -> ForecastTask | IrregularTask:
-    """The data that the options choose, on a grid or with clocks of their own; split as a run has found it before."""
-    if chosen.get("irregular") if record is None else irregular.is_irregular(record):
-        return irregular.task_of(chosen, record)
-    if record is None:
-        return options.task_of(chosen)
-    return options.task_of(chosen, record["split"], runs.columns_of_run(record))
-
-
 def _help(folder: Path) -> int:
     """Trains beside the process that has begun a run, which writes its folder: Lightning calls the command again."""
     with warnings_only("tsforecast"):
         record = runs.read_record(folder, "train")
         chosen = settings(folder, record)
-        task = options.task_of(chosen, record["split"], runs.columns_of_run(record))
+        task = options.task_of(chosen, record)
         if chosen.threads:
             torch.set_num_threads(chosen.threads)
         pl.seed_everything(chosen.seed, verbose=False)
@@ -184,20 +173,17 @@ def config(model: str, chosen: Namespace) -> str:
     return f"# tsforecast train {model} --config THIS_FILE\n" + yaml.safe_dump(kept, sort_keys=False)
 
 
-def _split_record(task: ForecastTask | IrregularTask) -> dict[str, Any]:
+def _split_record(task: ForecastTask) -> dict[str, Any]:
     """Return what run.json keeps of how the data are split, and by which they are known again."""
-    if isinstance(task, IrregularTask):
-        return irregular.split_record(task)
+    split = {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows}
     return {
-        "split": {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows},
+        "split": split | ({"gap": task.gap} if task.gap else {}),
         "fingerprint": runs.fingerprint(task),
         "targets_fingerprint": runs.targets_fingerprint(task),
     }
 
 
-def _record(
-    model: str, folder: Path, chosen: Namespace, task: ForecastTask | IrregularTask, argv: Sequence[str]
-) -> dict[str, Any]:
+def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, argv: Sequence[str]) -> dict[str, Any]:
     """Return the contents of run.json."""
     return {
         "format": runs.FORMAT,
@@ -232,43 +218,41 @@ def estimator(
         callbacks: Beside the checkpoint after every epoch.
     """
     own = {name: value for name, value in vars(chosen).items() if name not in RUN | DATA}
-    return StateSpaceEstimator(
-        model=record["model"],
-        freq=record["split"]["freq"],
-        prediction_length=record["split"]["prediction_length"],
-        seed=chosen.seed,
-        trainer_kwargs=trainer_options(folder, chosen, callbacks)
-        | {"accelerator": chosen.accelerator, "devices": chosen.devices},
-        **{**own, "preset": presets.NONE},  # config.yaml has its options
-    )
+    trainer = trainer_options(folder, chosen, callbacks)
+    if runs.is_irregular(record):
+        time, own = {"horizon": record["split"]["prediction_length"]}, irregular.of_estimator(record["model"], own)
+    else:
+        time = {name: record["split"][name] for name in ("freq", "prediction_length")}
+        own["preset"] = presets.NONE  # config.yaml has its options
+        trainer |= {"accelerator": chosen.accelerator, "devices": chosen.devices}
+    return StateSpaceEstimator(record["model"], seed=chosen.seed, trainer_kwargs=trainer, **time, **own)
 
 
 def _training(
-    folder: Path, record: dict[str, Any], chosen: Namespace, task: ForecastTask | IrregularTask, timer: Timer
-) -> Callable[..., StateSpacePredictor | IrregularPredictor]:
+    folder: Path, record: dict[str, Any], chosen: Namespace, task: ForecastTask, timer: Timer
+) -> Callable[..., Any]:
     """Return what trains on the data, from the checkpoint `ckpt_path` on."""
     lines = progress(chosen.max_epochs)
-    if isinstance(task, IrregularTask):
-        timed = irregular.estimator(folder, record["model"], chosen, task.horizon, [timer, lines])
-        return partial(timed.train, task)
+    if task.gap:
+        return partial(estimator(folder, record, chosen, [timer, lines]).train, task)
 
     def tell_choices(trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, AbstractForecaster)
         if "chosen" not in record:
-            record["chosen"] = choices(chosen, task, forecaster, module)
+            record["chosen"] = choices(chosen, task, forecaster.on_grid, module)
             runs.write_record(folder, record)
             tell(record["chosen"])
 
     training, validation = options.training_parts(task, chosen.validation)
     forecaster = estimator(folder, record, chosen, [timer, LambdaCallback(on_train_start=tell_choices), lines])
-    return partial(forecaster.train, training, validation)  # pyright: ignore[reportReturnType]
+    return partial(forecaster.train, training, validation)
 
 
 def _train(
     folder: Path,
     record: dict[str, Any],
     chosen: Namespace,
-    task: ForecastTask | IrregularTask,
+    task: ForecastTask,
     checkpoint: Path | None,
     notes: Sequence[logging.LogRecord] = (),
 ) -> int:
@@ -293,8 +277,8 @@ def _train(
         figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
         save_figure(figure, folder / "learning_curve.png")
         seconds = round(timer.time_elapsed(), 1)
-        if isinstance(predictor, IrregularPredictor):
-            record["components"] = predictor.net.hyperparameters.get("components")
+        if task.gap:
+            record["components"] = predictor.prediction_net.hyperparameters.get("components")
         runs.write_record(folder, record | {"finished": _now(), "epochs": len(metrics), "seconds": seconds})
         save_predictor(predictor, folder / runs.PREDICTOR)  # last: from then on the run counts as finished
         log.info("%s: finished after %.0f s; `%s %s` scores it", folder, seconds, parsing.typed("evaluate"), folder)

@@ -77,7 +77,7 @@ def _add_model(command: ArgumentParser, name: str, model: type[Any]) -> None:
         )
     _add_data_and_run(command, name)
     skip: set[str | int] = {
-        "model", "freq", "prediction_length", "seed", "trainer_kwargs", "num_samples", "models", "preset",
+        "model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset",
     }  # fmt: skip
     command.add_class_arguments(declared(_ESTIMATOR, "StateSpaceEstimator"), skip=skip)
     add_options(command, model)

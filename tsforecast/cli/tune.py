@@ -67,6 +67,8 @@ def run(argv: Sequence[str]) -> int:
     train_parser.check_ranges(chosen)
     if importlib.util.find_spec("optuna") is None:
         raise ValueError("tune needs Optuna: `pip install tsforecast[tune]`")
+    if chosen.irregular:
+        raise ValueError("--irregular goes with `train issm`, `gls`, `rsgls-issm` and `sgls`")
     task = validation_task(options.task_of(chosen), own.validation_windows)
     _, chosen, _ = settled(train.parser, own.model, given, chosen, task)
     space = read_space(own.space, chosen)

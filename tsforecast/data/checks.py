@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from gluonts.itertools import Cyclic
 
 from tsforecast.data.calendar.frequency import period_alias
 from tsforecast.wording import counted
@@ -201,3 +202,18 @@ def as_numbers(values: Any, place: str = "the values") -> np.ndarray:
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{place}: expected numbers, got values of type {array.dtype}")
     return array.astype(np.float64) if array.dtype.kind == "b" else array
+
+
+def refuse_endless(data: Any) -> None:
+    """Refuse data that never end, or end after one walk through them.
+
+    Raises:
+        ValueError: If they do.
+    """
+    if isinstance(data, Cyclic):
+        raise ValueError(
+            "expected data that end, got GluonTS' Cyclic, which does not; give the data in it (`data.iterable`): the "
+            "training passes over them as often as it needs"
+        )
+    if iter(data) is data:
+        raise ValueError("expected data that can be walked through again and again, got an iterator; make a list of it")

@@ -3,11 +3,10 @@
 Data entries are those of `tsforecast.data.timed_entries`.
 """
 
-import hashlib
 import logging
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from tsforecast.data.tables.naming import CELLS, item_cells
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.series import in_order, static_features
 from tsforecast.data.tables.table import Table
-from tsforecast.data.timed_entries import after, before, check_timed, median_gap
+from tsforecast.data.task import ForecastTask
+from tsforecast.data.timed_entries import check_timed, median_gap
 from tsforecast.io.binary import check_packed, is_parquet, open_unpacked, read_parquet
 from tsforecast.io.reading import MOST_RECORD, expect_file, parse_json
 from tsforecast.wording import listed, option
@@ -34,57 +34,6 @@ DEFAULT_WINDOWS = 5
 _TEST_SHARE = 0.2  # of the time of the median series, which the test windows take together by default
 
 
-@dataclass(frozen=True)
-class IrregularTask:
-    """Series with clocks of their own, and the split of each into past and test windows.
-
-    Attributes:
-        name: Name of the data set.
-        unit: Median gap between neighbouring times of a series, in nanoseconds: the unit of time of models.
-        horizon: Time of a forecast, in nanoseconds.
-        windows: Number of test windows of this length at the end of each series; 0 for none.
-        entries: Data entries, see the module; `target` is float64, (time,) or (target, time), NaN where missing.
-        categories: Names behind the codes of `feat_static_cat`, by column.
-        targets: Names of the targets; empty where they are not known.
-        columns: What the columns of the table were found to be; None where the data are no table.
-    """
-
-    name: str
-    unit: int
-    horizon: int
-    windows: int
-    entries: list[dict[str, Any]]
-    categories: dict[str, list[str]] = field(default_factory=dict)
-    targets: tuple[str, ...] = ()
-    columns: Columns | None = None
-
-    @property
-    def train(self) -> list[dict[str, Any]]:
-        """The entries without the test part."""
-        return [before(entry, self.origins(entry)[0]) for entry in self.entries] if self.windows else self.entries
-
-    def origins(self, entry: Mapping[str, Any]) -> list[int]:
-        """Return the beginnings of the test windows of a series, in nanoseconds."""
-        last = int(entry["times"][-1])
-        return [last - (self.windows - k) * self.horizon for k in range(self.windows)]
-
-    def test(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return pairs of a past and the observations within the horizon after it; empty windows are left out.
-
-        Raises:
-            ValueError: If the task has no test windows.
-        """
-        if not self.windows:
-            raise ValueError(f"the task {self.name!r} has no test windows (windows=0)")
-        pairs = []
-        for entry in self.entries:
-            for origin in self.origins(entry):
-                label = after(before(entry, origin + self.horizon), origin)
-                if len(label["times"]):
-                    pairs.append((before(entry, origin), label))
-        return pairs
-
-
 def read_irregular(
     source: str | Path | pd.DataFrame | Iterable[Mapping[str, Any]],
     horizon: str | int | None = None,
@@ -93,7 +42,7 @@ def read_irregular(
     columns: Columns | None = None,
     categories: Mapping[str, Sequence[str]] | None = None,
     name: str | None = None,
-) -> IrregularTask:
+) -> ForecastTask:
     """Reads series with time stamps on no grid.
 
     Rows may come in any order; equal time stamps are several observations of one moment. Time stamps with an offset
@@ -117,16 +66,16 @@ def read_irregular(
     path = source if isinstance(source, str | Path) else None
     if path is not None and str(path).endswith(_LINES):
         found = check_timed(_lines(Path(path)))
-        task = IrregularTask(Path(path).name.split(".")[0], 1, 1, 0, found)
+        task = ForecastTask(Path(path).name.split(".")[0], "ns", 1, 0, found)
     elif path is not None or isinstance(source, pd.DataFrame):
         task = _of_table(read_table(source if path is None else Path(path), columns), categories)  # pyright: ignore
     else:
-        task = IrregularTask("data", 1, 1, 0, check_timed(source))  # pyright: ignore[reportArgumentType]
-    task = replace(task, unit=median_gap(task.entries), name=name or task.name)
+        task = ForecastTask("data", "ns", 1, 0, check_timed(source))  # pyright: ignore[reportArgumentType]
+    task = replace(task, gap=median_gap(task.entries), name=name or task.name)
     return _with_windows(task, horizon, windows)
 
 
-def _with_windows(task: IrregularTask, horizon: str | int | None, windows: int | None) -> IrregularTask:
+def _with_windows(task: ForecastTask, horizon: str | int | None, windows: int | None) -> ForecastTask:
     """The task with a horizon and test windows, by the rule of `read_irregular` where they are None."""
     windows = DEFAULT_WINDOWS if windows is None else windows
     if windows < 0:
@@ -136,11 +85,11 @@ def _with_windows(task: IrregularTask, horizon: str | int | None, windows: int |
         if not spans.any():
             names = listed([str(entry["item_id"]) for entry in task.entries], 5)
             raise ValueError(f"{task.name}: expected a series with observations at two times, got {names}")
-        length = max(int(_TEST_SHARE * float(np.median(spans)) / max(windows, 1)), task.unit)
+        length = max(int(_TEST_SHARE * float(np.median(spans)) / max(windows, 1)), task.gap)
         log.info("%s: horizon %s by default", task.name, in_words(length))
     else:
         length = horizon if isinstance(horizon, int) else nanoseconds(horizon, "horizon")
-    task = replace(task, horizon=length, windows=windows)
+    task = replace(task, prediction_length=length, windows=windows)
     if not windows:
         return task
     have = [entry["times"][0] <= task.origins(entry)[0] for entry in task.entries]
@@ -182,16 +131,6 @@ def in_words(time: int) -> str:
         if time % (size * 10**9) == 0:
             return f"{time // (size * 10**9)} {name}"
     return str(pd.Timedelta(time, "ns"))
-
-
-def fingerprint(task: IrregularTask) -> str:
-    """Return a hash of all that a model sees: equal for equal data."""
-    digest = hashlib.sha256(f"{task.unit} {task.horizon} {task.windows}".encode())
-    for entry in task.entries:
-        for name in sorted(entry):
-            value = entry[name]
-            digest.update(name.encode() + (value.tobytes() if isinstance(value, np.ndarray) else str(value).encode()))
-    return digest.hexdigest()[:16]
 
 
 def read_times(
@@ -242,7 +181,7 @@ def _frame(source: str | Path | pd.DataFrame) -> pd.DataFrame:
         raise ValueError(f"{path}: not readable ({str(error).strip()}); expected CSV or Parquet") from error
 
 
-def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> IrregularTask:
+def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> ForecastTask:
     """The series of a table in long form, in the order of their time stamps."""
     columns, path = table.columns, table.path
     for role in ("static_reals", "holidays"):
@@ -280,9 +219,8 @@ def _of_table(table: Table, categories: Mapping[str, Sequence[str]] | None) -> I
         log.info(
             "%s: %d rows have the time stamp of another row of their series: observations of one moment", path, same
         )
-    return IrregularTask(
-        path.stem.split(".")[0], 1, 1, 0, check_timed(entries), found, tuple(columns.targets), table.roles
-    )
+    known = {"categories": found, "targets": tuple(columns.targets), "columns": table.roles}
+    return ForecastTask(path.stem.split(".")[0], "ns", 1, 0, check_timed(entries), **known)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""The record of a forecasting task: series, horizon and test windows."""
+"""The record of a forecasting task: series on a grid or with clocks of their own, horizon and test windows."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from gluonts.dataset.split import TestData, split
 from tsforecast.data.buckets.streamed import StreamedEntries, shortened
 from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings
 from tsforecast.data.tables.roles import Columns
+from tsforecast.data.timed_entries import after, before
 from tsforecast.wording import counted, listed, option
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,9 @@ _NAMED = 10  # series that a warning names, at most
 @dataclass(frozen=True)
 class ForecastTask:
     """Series with a fixed split: the last `windows * prediction_length` steps of each are for testing.
+
+    Series with clocks of their own have a `gap`. Their frequency is "ns": a step is a nanosecond. Their entries have
+    `times`, see `tsforecast.data.timed_entries`.
 
     Attributes:
         name: Name of the data set.
@@ -40,6 +44,8 @@ class ForecastTask:
             nobody has given them.
         columns: What the columns of the table were found to be, by which another table of its form can be read; None
             where the data are no table.
+        gap: Median time between neighbouring observations of a series, in nanoseconds, the unit of time of models in
+            continuous time; 0 of series on a grid.
     """
 
     name: str
@@ -52,6 +58,7 @@ class ForecastTask:
     unit: str = ""
     reasons: dict[str, str] = field(default_factory=dict)
     columns: Columns | None = None
+    gap: int = 0
 
     @property
     def season(self) -> int:
@@ -61,7 +68,35 @@ class ForecastTask:
     @property
     def train(self) -> Sequence[dict[str, Any]]:
         """The entries without the test part; their covariates end where they end."""
+        if self.gap:
+            return [before(entry, self.origins(entry)[0]) for entry in self.entries] if self.windows else self.entries
         return ended(self.entries, self.windows * self.prediction_length)
+
+    def origins(self, entry: Mapping[str, Any]) -> list[int]:
+        """Return the beginnings of the test windows of a series with a clock of its own, in nanoseconds."""
+        last = int(entry["times"][-1])
+        return [last - (self.windows - k) * self.prediction_length for k in range(self.windows)]
+
+    def timed_test(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return pairs of a past and the observations within the horizon after it, of series with clocks of their own.
+
+        Empty windows are left out.
+
+        Raises:
+            ValueError: If the task has no test windows.
+        """
+        self._check_windows()
+        pairs = []
+        for entry in self.entries:
+            for origin in self.origins(entry):
+                label = after(before(entry, origin + self.prediction_length), origin)
+                if len(label["times"]):
+                    pairs.append((before(entry, origin), label))
+        return pairs
+
+    def _check_windows(self) -> None:
+        if self.windows == 0:
+            raise ValueError(f"the task {self.name!r} has no test windows (windows=0)")
 
     def test(self, protocol: str = "rolling") -> TestData:
         """Pairs of a past and the label that follows it, series by series.
@@ -75,8 +110,7 @@ class ForecastTask:
         """
         if protocol not in ("rolling", "long_term"):
             raise ValueError(f"expected the protocol 'rolling' or 'long_term', got {protocol!r}")
-        if self.windows == 0:
-            raise ValueError(f"the task {self.name!r} has no test windows (windows=0)")
+        self._check_windows()
         template = split(self.entries, offset=-self.windows * self.prediction_length)[1]
         if protocol == "rolling":
             return template.generate_instances(self.prediction_length, windows=self.windows)

@@ -143,6 +143,11 @@ def absolute_error(window: Window) -> Array:
     return np.where(window.observed, np.abs(window.label - window.quantiles[_MEDIAN]), 0.0)
 
 
+def squared_error(window: Window) -> Array:
+    """Return the squared error of the median."""
+    return np.where(window.observed, np.square(window.label - window.quantiles[_MEDIAN]), 0.0)
+
+
 def scaled_error(window: Window) -> Array:
     """Return the absolute error of the median in units of the seasonal error."""
     with np.errstate(invalid="ignore"):
@@ -215,6 +220,7 @@ METRICS = (
         for name, term in _JOINT
         for width in INTERVALS
     ),
+    Metric("mse", "MSE", squared_error, count, is_printed=False),
 )
 
 

@@ -40,6 +40,7 @@ class Evaluation:
         scores: By name and protocol; the model comes first, then the baselines.
         deviations: By baseline, how many series are forecast in another way than its name says, by how.
         adapted: Name of the model that went on learning, which has rolling scores only; None if there is none.
+        horizon: Length of the windows of series with clocks of their own, in words; None where they have steps.
     """
 
     dataset: str
@@ -47,6 +48,7 @@ class Evaluation:
     scores: dict[str, dict[str, Scores]]
     deviations: dict[str, dict[str, int]]
     adapted: str | None = None
+    horizon: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Overall scores as `scores.json` has them: baselines apart from the model, None for NaN and infinity."""
@@ -57,7 +59,7 @@ class Evaluation:
         model = overall.pop(self.model)
         if self.adapted is not None:
             model["adapted"] = {"model": self.adapted, **overall.pop(self.adapted)}
-        baselines = {name: scores | {"deviations": self.deviations[name]} for name, scores in overall.items()}
+        baselines = {name: scores | {"deviations": self.deviations.get(name, {})} for name, scores in overall.items()}
         return _without_nan({"dataset": self.dataset, "model": self.model, **model, "baselines": baselines})
 
     def table(self) -> pd.DataFrame:
@@ -227,13 +229,12 @@ def format_scores(evaluation: Evaluation) -> str:
     header = ["", *(metric.title for metric in metrics.printed())]
     lines: list[str] = []
     shown = evaluation.scores[evaluation.model]["rolling"]
-    for protocol in PROTOCOLS:
-        first = evaluation.scores[evaluation.model][protocol]
+    for protocol, first in evaluation.scores[evaluation.model].items():
         if protocol == "long_term" and len(first.per_horizon) == len(shown.per_horizon):
             lines += ["With one window, the long-term forecast is the rolling one.", ""]
             continue
-        count, steps = first.overall["num_forecasts"], len(first.per_horizon)
-        series = f"{first.totals.num_series} series, {count} forecasts of {steps} steps"
+        count, length = first.overall["num_forecasts"], evaluation.horizon or f"{len(first.per_horizon)} steps"
+        series = f"{first.totals.num_series} series, {count} forecasts of {length}"
         rows = [header]
         for name, scores in evaluation.scores.items():
             if protocol not in scores:
@@ -285,11 +286,9 @@ def save_scores(evaluation: Evaluation, folder: str | Path, *, of_series: bool =
     paths = [folder / "scores.json"]
     with replace_file(paths[0]) as temporary:
         temporary.write_text(json.dumps(evaluation.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    tables = {
-        "scores": evaluation.table(),
-        "per_horizon": evaluation.per_horizon(),
-        "calibration": evaluation.calibration(),
-    }
+    tables = {"scores": evaluation.table(), "calibration": evaluation.calibration()}
+    if evaluation.horizon is None:
+        tables["per_horizon"] = evaluation.per_horizon()
     if of_series:
         tables |= {"per_series": evaluation.per_series(), "per_forecast": evaluation.per_forecast()}
     for name, table in tables.items():

@@ -10,7 +10,7 @@ sums are taken here in one vectorised pass, because GluonTS walks through the fo
 Quantiles of samples are order statistics without interpolation, as `SampleForecast.quantile` takes them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -97,7 +97,7 @@ def totals_of_json(saved: dict[str, Any]) -> Totals:
     return Totals(**{**saved, **arrays, "num_samples": frozenset(saved["num_samples"])})
 
 
-def _totals_of(window: Window) -> Totals:
+def totals_of(window: Window) -> Totals:
     """Return the sums of one forecast."""
     return Totals(
         cells=sums_of(window),
@@ -134,9 +134,9 @@ class Scores:
         sum of absolute errors of the median / the sum of absolute labels. `mase` is the mean of absolute errors / the
         seasonal error of the series before the forecast. `coverage` has the shares of labels inside the closed central
         intervals, keyed by percent. `sum_50`, .. and `max_50`, .. are those of the sum over the horizon and of its
-        maximum, from joint paths; windows with a missing label do not count, and forecasts without paths have NaN. Also
-        `num_forecasts`, `num_exact` (those whose quantiles are not of samples), and `num_samples` (paths of each
-        forecast, None where there are none).
+        maximum, from joint paths; windows with a missing label do not count, and forecasts without paths have NaN.
+        `mse` is the mean squared error of the median. Also `num_forecasts`, `num_exact` (those whose quantiles are not
+        of samples), and `num_samples` (paths of each forecast, None where there are none).
         """
         return self.totals.overall
 
@@ -175,25 +175,40 @@ def score(
         ValueError: If forecasts and test windows differ in number, series, date or shape, or if a forecast contains
             NaN.
     """
-    stream = iter(forecasts)
+
+    def windows() -> Iterator[tuple[str, pd.Timestamp, Totals]]:
+        stream, count = iter(forecasts), 0
+        for past, future in follow(test_data, progress, len(test_data), "forecasts") if progress else test_data:
+            forecast = next(stream, None)
+            if forecast is None:
+                raise ValueError(f"expected a forecast for every test window, but they ended after {count}")
+            own, item = totals_of(_window(past, future, forecast, season)), str(future.get("item_id", count))
+            yield item, stamp_of(future["start"], future.get("info")), own
+            count += 1
+        if next(stream, None) is not None:
+            raise ValueError(f"expected {count} forecasts, one per test window, but there are more")
+
+    return scores_of(windows())
+
+
+def scores_of(windows: Iterable[tuple[str, pd.Timestamp, Totals]]) -> Scores:
+    """Return the scores of all test windows.
+
+    Args:
+        windows: Identifier of the series, first time stamp and sums of each.
+
+    Raises:
+        ValueError: If there are none.
+    """
     sums: dict[str, Array] = {}
     single: dict[tuple[str, pd.Timestamp], Array] = {}
     totals: Totals | None = None
-    windows = follow(test_data, progress, len(test_data), "forecasts") if progress else test_data
-    for number, (past, future) in enumerate(windows):
-        forecast = next(stream, None)
-        if forecast is None:
-            raise ValueError(f"expected a forecast for every test window, but they ended after {number}")
-        window = _window(past, future, forecast, season)
-        own = _totals_of(window)
-        item = str(future.get("item_id", number))
-        single[item, stamp_of(future["start"], future.get("info"))] = own.cells.sum(-1)
+    for item, start, own in windows:
+        single[item, start] = own.cells.sum(-1)
         sums[item] = sums.get(item, 0) + own.cells.sum(-1)
         totals = own if totals is None else totals + own
     if totals is None:
         raise ValueError("expected at least one test window, but the test data is empty")
-    if next(stream, None) is not None:
-        raise ValueError(f"expected {totals.num_forecasts} forecasts, one per test window, but there are more")
     per_forecast = np.stack(list(single.values()), axis=1)
     starts = pd.MultiIndex.from_tuples(list(single), names=["item_id", "start"])
     return Scores(

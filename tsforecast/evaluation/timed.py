@@ -1,69 +1,71 @@
 """Scores of forecasts of series with clocks of their own, and baselines of such forecasts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.irregular import IrregularTask
-from tsforecast.evaluation import metrics
+from tsforecast.data.irregular import in_words
+from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.metrics import LEVELS, Window
+from tsforecast.evaluation.report import Evaluation
+from tsforecast.evaluation.scores import Scores, Totals, scores_of, totals_of
+from tsforecast.forecasting.predictor import StateSpacePredictor
 
 # A past and times behind its end -> quantiles (level, time, target) at `LEVELS`.
 Quantiles = Callable[[Mapping[str, Any], NDArray[np.int64]], NDArray[np.float64]]
 _NEIGHBOURS = 200  # changes over about the same gap, from which persistence takes its distribution
 
 
-@dataclass(frozen=True)
-class TimedScores:
-    """Scores of one model.
+def evaluate_timed(
+    predictor: StateSpacePredictor, task: ForecastTask, model: str, with_baselines: bool = True
+) -> Evaluation:
+    """Return scores of a model and of baselines on the test windows of series with clocks of their own.
 
-    Attributes:
-        overall: Every metric of `METRICS` that needs no paths and no season, and the mean squared error of the median.
-        per_series: The same by series.
+    Args:
+        predictor: Of the model.
+        task: The data and their split.
+        model: Name of the model in tables and files.
+        with_baselines: Whether to score baselines.
     """
-
-    overall: dict[str, float]
-    per_series: pd.DataFrame
+    pairs = task.timed_test()
+    answers = (forecast.quantiles(LEVELS) for forecast in predictor.on_clock.forecast_windows(pairs))
+    scores = {model: {"rolling": score_timed(pairs, answers)}}
+    baselines: dict[str, Quantiles] = {"last_value": last_value(task), "whole_past": whole_past}
+    for name, quantiles in baselines.items() if with_baselines else ():
+        found = score_timed(pairs, (quantiles(past, label["times"]) for past, label in pairs))
+        scores[name] = {"rolling": found}
+    return Evaluation(task.name, model, scores, {}, horizon=in_words(task.prediction_length))
 
 
 def score_timed(
     pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], answers: Iterable[NDArray[np.float64]]
-) -> TimedScores:
+) -> Scores:
     """Score quantiles at `LEVELS` of the labels of test windows.
 
     Args:
-        pairs: Past and label of each window, as `IrregularTask.test` gives them.
+        pairs: Past and label of each window, as `ForecastTask.timed_test` gives them.
         answers: Quantiles (level, time, target) of each.
     """
-    rows: dict[str, NDArray[np.float64]] = {}
-    squares: dict[str, NDArray[np.float64]] = {}
-    for (_, label), quantiles in zip(pairs, answers, strict=True):
-        values = np.atleast_2d(label["target"])
-        seen = np.isfinite(values)
-        time_last = np.swapaxes(quantiles, 1, 2)
-        window = Window(np.where(seen, values, 0.0), seen, time_last, None, True, np.full((len(values), 1), np.nan))
-        error = np.where(seen, time_last[LEVELS.index(0.5)] - values, 0.0)
-        item = str(label["item_id"])
-        sums = metrics.sums_of(window).sum(-1)
-        rows[item] = rows.get(item, 0.0) + sums
-        squares[item] = squares.get(item, 0.0) + np.array([(error**2).sum(), seen.sum()])
-    stacked, squared = np.stack(list(rows.values()), axis=-1), np.stack(list(squares.values()))
-    per_series = _kept(metrics.table(stacked, pd.Index(list(rows), name="item_id")))
-    per_series["mse"] = squared[:, 0] / squared[:, 1]
-    whole = _kept(metrics.table(stacked.sum(-1, keepdims=True), pd.Index(["all"]))).iloc[0].to_dict()
-    return TimedScores({**whole, "mse": float(squared[:, 0].sum() / squared[:, 1].sum())}, per_series)
+
+    def windows() -> Iterator[tuple[str, pd.Timestamp, Totals]]:
+        for (_, label), quantiles in zip(pairs, answers, strict=True):
+            values = np.atleast_2d(label["target"])
+            seen, unknown = np.isfinite(values), np.full((len(values), 1), np.nan)
+            window = Window(np.where(seen, values, 0.0), seen, np.swapaxes(quantiles, 1, 2), None, True, unknown)
+            own = totals_of(window)
+            whole = replace(own, cells=own.cells.sum(-1, keepdims=True))  # windows have different numbers of times
+            start = pd.Timestamp(int(label["times"][0]))
+            assert isinstance(start, pd.Timestamp)
+            yield str(label["item_id"]), start, whole
+
+    return scores_of(windows())
 
 
-def _kept(table: pd.DataFrame) -> pd.DataFrame:
-    kept = [m.name for m in metrics.METRICS if m.name not in ("mase", "crps_ensemble") and m.is_printed]
-    return table.filter(items=kept)
-
-
-def last_value(task: IrregularTask) -> Quantiles:
+def last_value(task: ForecastTask) -> Quantiles:
     """Return persistence: the last value, plus changes of the training part over about the same time.
 
     Args:
@@ -104,8 +106,3 @@ def whole_past(past: Mapping[str, Any], times: NDArray[np.int64]) -> NDArray[np.
     values = np.atleast_2d(past["target"])
     rows = np.stack([np.quantile(row[np.isfinite(row)], LEVELS) for row in values], axis=-1)
     return np.repeat(rows[:, None], len(times), axis=1)
-
-
-def timed_baselines(task: IrregularTask) -> dict[str, Quantiles]:
-    """Return the baselines that every model should beat, by name."""
-    return {"last_value": last_value(task), "whole_past": whole_past}

@@ -13,6 +13,7 @@ from jsonargparse import ArgumentParser
 
 from tsforecast.io.reading import fits
 from tsforecast.models import DATA_DECIDED, MODELS, options_of
+from tsforecast.models.continuous import TIMED
 
 AUTO = "auto"  # stands for the model that the data choose
 
@@ -37,7 +38,8 @@ def recorded(init: Callable[Given, None]) -> Callable[Given, None]:
         given = dict(bound.arguments)
         estimator, hyperparameters = given.pop("self"), given.pop("hyperparameters")
         values = {name: of_type(name, value, annotations[name]) for name, value in given.items()}
-        values |= _of_model(values["model"], hyperparameters)
+        models = MODELS if values["horizon"] is None else TIMED
+        values |= _of_model(values["model"], hyperparameters, models)
         if not getattr(estimator, "__init_args__", None):  # the constructor of a subclass may have kept them
             estimator.__init_args__ = dict(sorted(values.items()))
         init(estimator, **values)  # pyright: ignore[reportCallIssue]
@@ -86,19 +88,20 @@ def _mapping(name: str, value: Any) -> dict[str, Any] | None:
     return dict(found)
 
 
-def _of_model(model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters of a model with their declared types.
+def _of_model(model: str, given: Mapping[str, Any], models: Mapping[str, type[Any]]) -> dict[str, Any]:
+    """Return the hyperparameters of a model among some with their declared types.
 
     Raises:
         ValueError: If the model or one of them is not known, or is of another type.
     """
-    if model == AUTO:
+    if model == AUTO and models is MODELS:
         if given:
             raise ValueError(f"{AUTO!r} takes no hyperparameters, got {', '.join(given)}: give the model that has them")
         return {}
-    if model not in MODELS:
-        raise ValueError(f"expected model to be one of {AUTO}, {', '.join(MODELS)}, got {model!r}")
-    known = {name: option for name, option in options_of(MODELS[model]).items() if name not in DATA_DECIDED}
+    if model not in models:
+        auto = f"{AUTO}, " if models is MODELS else ""
+        raise ValueError(f"expected model to be one of {auto}{', '.join(models)}, got {model!r}")
+    known = {name: option for name, option in options_of(models[model]).items() if name not in DATA_DECIDED}
     for name in given:
         if name not in known:
             raise ValueError(f"model {model!r} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pandas as pd
 import torch
@@ -11,7 +11,7 @@ from gluonts.itertools import batcher
 from gluonts.model.forecast import Forecast, SampleForecast
 from gluonts.model.predictor import Predictor
 from gluonts.torch.model.predictor import PyTorchPredictor
-from gluonts.transform import Transformation
+from gluonts.transform import Identity
 
 from tsforecast.core.devices import find_device
 from tsforecast.data.checks import refuse_frame
@@ -22,7 +22,9 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.beliefs import LiveBelief
 from tsforecast.forecasting.histories import Histories
-from tsforecast.forecasting.serialization import read_parts, write_parts
+from tsforecast.forecasting.serialization import declared, read_parts, write_parts
+from tsforecast.forecasting.timed_batches import Clock
+from tsforecast.forecasting.timed_histories import TimedHistories
 from tsforecast.forecasting.updates import forecasts_from, updated
 from tsforecast.io.files import replace_folder
 from tsforecast.models import INPUT_NAMES, AbstractForecaster
@@ -31,18 +33,20 @@ from tsforecast.models import INPUT_NAMES, AbstractForecaster
 class StateSpacePredictor(PyTorchPredictor):
     """A predictor that filters the history of each series, and forecasts from its end.
 
+    It is of series on a grid; or, behind a `Clock`, of series with clocks of their own, of which `on_clock` tells more.
+
     Entries are checked as they pass, and a few batches of them are held at a time. So memory does not grow with the
     number of series. Histories of similar length share a batch, since the shorter ones are padded. A batch does not mix
     series of different fields.
 
     Args:
         prediction_net: A trained forecaster.
-        input_transform: `Prepare`, with the horizon.
+        input_transform: `Prepare`, with the horizon; or a `Clock`.
         prediction_length: Steps of a forecast.
-        freq: Frequency that the data must have.
+        freq: Frequency that the data must have; "ns" on a clock, whose steps are nanoseconds.
         batch_size: Number of series at a time.
         history_length: Steps of the history used at most; None for all.
-        device: "auto" for a GPU where there is one.
+        device: "auto" for a GPU where there is one; on a clock the CPU.
         columns: Roles of the columns of the data frame that it was trained with, as `as_lists` makes them; None where
             it was not.
         categories: Names behind the codes of static categories in that frame, by column.
@@ -52,7 +56,7 @@ class StateSpacePredictor(PyTorchPredictor):
     def __init__(
         self,
         prediction_net: torch.nn.Module,
-        input_transform: Transformation,
+        input_transform: Any,
         prediction_length: int,
         freq: str,
         batch_size: int = 64,
@@ -61,15 +65,16 @@ class StateSpacePredictor(PyTorchPredictor):
         columns: dict[str, list[str]] | None = None,
         categories: dict[str, list[str]] | None = None,
     ) -> None:
+        is_on_clock = isinstance(input_transform, Clock)
         super().__init__(
             input_names=INPUT_NAMES,
             prediction_net=prediction_net,
             batch_size=batch_size,
             prediction_length=prediction_length,
-            input_transform=input_transform,
-            device=device,
+            input_transform=Identity() if is_on_clock else input_transform,  # GluonTS takes its own alone
+            device="cpu" if is_on_clock else device,
         )
-        self.freq = freq
+        self.input_transform, self.freq = input_transform, freq
         self.history_length = history_length
         self.columns = columns
         self.categories = categories
@@ -98,9 +103,8 @@ class StateSpacePredictor(PyTorchPredictor):
             FileNotFoundError: If there is no such folder or file.
             ValueError: If it is damaged, of another program or of another format, or if there is no such device.
         """
-        target = find_device("auto" if device is None else device)
-        net, preparation, arguments = read_parts(Path(path), cls, Prepare, target)
-        return cls(net, preparation, **arguments).to(target)  # pyright: ignore[reportReturnType]
+        net, preparation, arguments = read_parts(Path(path), cls, find_device("auto" if device is None else device))
+        return cls(net, preparation, **arguments).to(net.device)  # pyright: ignore[reportReturnType]
 
     def predict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -143,6 +147,8 @@ class StateSpacePredictor(PyTorchPredictor):
         num_samples: int | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
         start: str = "common",
+        at: Any = None,
+        every: str | None = None,
     ) -> pd.DataFrame:
         """Return forecasts as a frame, with a row for each series and step.
 
@@ -153,6 +159,8 @@ class StateSpacePredictor(PyTorchPredictor):
                 model's own number.
             columns: As `predict` takes it.
             start: As `predict` takes it.
+            at: On a clock, the times of the forecasts, see `TimedHistories.asked_of`.
+            every: On a clock, the distance of the times, such as "10min".
 
         Returns:
             The columns of series and time stamps as the frame has them (`item_id` where it has none, `timestamp` where
@@ -163,6 +171,10 @@ class StateSpacePredictor(PyTorchPredictor):
             ValueError: As `predict` does, or if a level is not between 0 and 1.
         """
         levels = check_levels(quantiles)
+        if self.is_on_clock and num_samples is None and start == "common":
+            return self.on_clock.frame(dataset, at, every, levels, columns)
+        if self.is_on_clock or at is not None or every is not None:
+            raise ValueError("start and num_samples go with series on a grid; at and every with clocks of their own")
         targets = columns_of(self.columns if columns is None else columns).targets
         entries, read = self.read(dataset, columns, start)
         forecasts = self.predict(entries, 0 if self.has_marginals else num_samples)
@@ -248,6 +260,8 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: If an entry is not as expected or repeats what has been seen; the message names the series.
         """
+        if self.is_on_clock:
+            return self.on_clock.updated(beliefs, dataset)
         return updated(self.histories(), beliefs, dataset)
 
     def forecast_from(
@@ -277,8 +291,35 @@ class StateSpacePredictor(PyTorchPredictor):
         assert isinstance(net, AbstractForecaster)
         return net.inference.has_marginals
 
+    @property
+    def is_on_clock(self) -> bool:
+        """Return whether it is of series with clocks of their own."""
+        return isinstance(self.input_transform, Clock)
+
+    @property
+    def on_clock(self) -> TimedHistories:
+        """Return the answers at any times that the model gives of series with clocks of their own.
+
+        Raises:
+            ValueError: If it is of series on a grid.
+        """
+        if not isinstance(self.input_transform, Clock):
+            raise ValueError("expected a predictor of series with clocks of their own, got one of series on a grid")
+        net, columns = self.prediction_net.eval(), columns_of(self.columns)
+        sizes = (self.prediction_length, self.batch_size)
+        return TimedHistories(net, self.input_transform, *sizes, columns, self.categories or {})  # pyright: ignore
+
     def histories(self) -> Histories:
-        """Return the way from entries to batches, beliefs and forecasts, by this model."""
+        """Return the way from entries to batches, beliefs and forecasts, by this model.
+
+        Raises:
+            ValueError: If it is of series with clocks of their own.
+        """
+        if self.is_on_clock:
+            raise ValueError(
+                "expected a predictor of series on a grid, got one of series with clocks of their own: its `on_clock` "
+                "answers at any times"
+            )
         net = self.prediction_net.eval()
         assert isinstance(net, AbstractForecaster)
         return Histories(
@@ -294,51 +335,28 @@ class StateSpacePredictor(PyTorchPredictor):
 
 def with_module(predictor: StateSpacePredictor, module: AbstractForecaster) -> StateSpacePredictor:
     """Return a predictor of other weights for the same data."""
-    return StateSpacePredictor(
-        module,
-        predictor.input_transform,
-        predictor.prediction_length,
-        predictor.freq,
-        predictor.batch_size,
-        predictor.history_length,
-        predictor.device,
-        predictor.columns,
-        predictor.categories,
-    )
+    return _changed(predictor, prediction_net=module)
 
 
 def with_prediction_length(predictor: StateSpacePredictor, prediction_length: int) -> StateSpacePredictor:
-    """Return a predictor of the same weights for another horizon."""
-    old = predictor.input_transform
+    """Return a predictor of the same weights for another horizon.
+
+    Raises:
+        ValueError: If it is of series with clocks of their own, whose forecasts have no steps.
+    """
+    old = predictor.histories().transform
     assert isinstance(old, Prepare)
-    transform = Prepare(
-        prediction_length,
-        list(old.seasons),
-        list(old.index),
-        old.cardinality.tolist(),
-        old.static_units.tolist(),
-        old.dynamic_units.tolist(),
-        old.num_targets,
-    )
-    return StateSpacePredictor(
-        predictor.prediction_net,
-        transform,
-        prediction_length,
-        predictor.freq,
-        predictor.batch_size,
-        predictor.history_length,
-        predictor.device,
-        predictor.columns,
-        predictor.categories,
-    )
+    sizes = (old.cardinality.tolist(), old.static_units.tolist(), old.dynamic_units.tolist(), old.num_targets)
+    transform = Prepare(prediction_length, list(old.seasons), list(old.index), *sizes)
+    return _changed(predictor, input_transform=transform, prediction_length=prediction_length)
 
 
-@runtime_checkable
-class _Serializable(Protocol):
-    def serialize(self, path: Path) -> None: ...
+def _changed(predictor: StateSpacePredictor, **others: Any) -> StateSpacePredictor:
+    """Return a predictor with other arguments."""
+    return StateSpacePredictor(**{name: getattr(predictor, name) for name in declared(StateSpacePredictor)} | others)
 
 
-def save_predictor(predictor: _Serializable, folder: str | Path) -> None:
+def save_predictor(predictor: StateSpacePredictor, folder: str | Path) -> None:
     """Writes a predictor by its `serialize`; an existing folder is replaced whole."""
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,18 +32,15 @@ RECORD = "predictor.json"
 WEIGHTS = "prediction-net-state.pt"
 
 # Arguments of the predictor that are parts of their own, or chosen anew.
-_NOT_SAVED = frozenset({"prediction_net", "input_transform", "device", "net", "clock"})
+_NOT_SAVED = frozenset({"prediction_net", "input_transform", "device"})
 
 _PARTS = ("model", "hyperparameters", "preparation", "predictor")
 _GRID, _CLOCK = "grid", "clock"
 _MODELS: dict[str, Mapping[str, type[AbstractForecaster]]] = {_GRID: MODELS, _CLOCK: TIMED}
-_READERS = {_GRID: "load_predictor", _CLOCK: "IrregularPredictor.load"}
 _OF_CLOCK = {"items": list[str], "dynamic_units": list[list[float]]}
 # Folders of series with clocks of their own had a record of this name, format and order before.
 _OLDER, _OLDER_WEIGHTS, _OLDER_FORMAT = "irregular.json", "weights.pt", 2
 _OF_OLDER = ("horizon", "columns", "categories", "targets")
-
-Preparation = TypeVar("Preparation", Prepare, Clock)
 
 
 def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor: Any) -> None:
@@ -85,28 +82,29 @@ def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor:
 
 
 def read_parts(
-    folder: Path, predictor: type, kind: type[Preparation], device: torch.device
-) -> tuple[AbstractForecaster, Preparation, dict[str, Any]]:
+    folder: Path, predictor: type, device: torch.device
+) -> tuple[AbstractForecaster, Prepare | Clock, dict[str, Any]]:
     """Return network, preparation and other arguments of a saved predictor; no code of the files is run.
 
     Args:
         folder: Folder of the predictor.
         predictor: Class of the predictor, whose constructor declares what arguments are expected.
-        kind: Class of the preparation, by which time is a grid or a clock.
-        device: Device of the network.
+        device: Device of the network; of one on a clock it is the CPU.
 
     Raises:
         FileNotFoundError: If there is no such folder or file.
-        ValueError: If it is damaged, of another program or of another format, or if its time is of the other kind.
+        ValueError: If it is damaged, of another program or of another format.
     """
     is_older = (folder / _OLDER).is_file()
     path = folder / (_OLDER if is_older else RECORD)
     if not path.is_file():
         raise FileNotFoundError(f"expected a saved predictor in {folder}: there is no {path}")
-    record = _checked_record(path, _renewed(path) if is_older else read_json(path), _CLOCK if kind is Clock else _GRID)
+    record = _checked_record(path, _renewed(read_json(path)))
+    is_timed = record["time"] == _CLOCK
+    device = torch.device("cpu") if is_timed else device
     model, preparation = _MODELS[record["time"]][record["model"]], record["preparation"]
     check_arguments(path, "hyperparameters", record["hyperparameters"], model.__name__, options_of(model))
-    if kind is Prepare:
+    if not is_timed:
         check_arguments(path, "preparation", preparation, "Prepare", declared(Prepare))
     elif not has_fields(preparation, _OF_CLOCK):
         raise ValueError(f"{path}, preparation: expected {listed(_OF_CLOCK)} of a clock, got {preparation!r:.80}")
@@ -120,27 +118,30 @@ def read_parts(
         if given != {name: values.shape for name, values in expected.items()}:
             raise ValueError("the weights do not fit the hyperparameters")
         net = make_model(model, **record["hyperparameters"]).to(device)
-        net = net.double() if kind is Clock else net
+        net = net.double() if is_timed else net
         net.load_state_dict(weights)
-        prepared = Clock.of(net, **preparation) if kind is Clock else Prepare(**preparation)
+        prepared = Clock.of(net, **preparation) if is_timed else Prepare(**preparation)
         _check_together(net, prepared, record["predictor"])
     except (ValueError, TypeError, ArithmeticError, RuntimeError, IndexError, KeyError) as error:
         raise ValueError(f"{folder} holds no readable predictor ({error}): train again") from error
-    return net, prepared, record["predictor"]  # pyright: ignore[reportReturnType]
+    return net, prepared, record["predictor"]
 
 
-def _renewed(path: Path) -> Any:
-    """Return the record of an older folder of series with clocks of their own, in the form of today."""
-    record = read_json(path)
-    if not isinstance(record, dict) or record.get("tsforecast_format") != _OLDER_FORMAT:
-        return record
-    parts = {"preparation": tuple(_OF_CLOCK), "predictor": _OF_OLDER}
-    found = {part: {name: record[name] for name in names if name in record} for part, names in parts.items()}
-    return {**record, **found, "tsforecast_format": FORMAT, "time": _CLOCK}
+def _renewed(record: Any) -> Any:
+    """Return the record of an older folder of series with clocks of their own in the form of today; others as it is."""
+    if isinstance(record, dict) and record.get("tsforecast_format") == _OLDER_FORMAT:
+        parts = {"preparation": tuple(_OF_CLOCK), "predictor": _OF_OLDER}
+        found = {part: {name: record[name] for name in names if name in record} for part, names in parts.items()}
+        record = {**record, **found, "tsforecast_format": FORMAT, "time": _CLOCK}
+    own = record.get("predictor") if isinstance(record, dict) and record.get("time") == _CLOCK else None
+    if isinstance(own, dict) and "horizon" in own:
+        kept = {name: own[name] for name in own if name not in ("horizon", "targets")}
+        record = {**record, "predictor": {"batch_size": 32, **kept, "prediction_length": own["horizon"], "freq": "ns"}}
+    return record
 
 
-def _checked_record(path: Path, record: Any, time: str) -> dict[str, Any]:
-    """Return the record, which has this format and names a known model of a kind of time."""
+def _checked_record(path: Path, record: Any) -> dict[str, Any]:
+    """Return the record, which has this format and names a known model of its kind of time."""
     found = record.get("tsforecast_format") if isinstance(record, dict) else None
     if found is None and isinstance(record, dict) and "__kind__" in record:
         found = 1  # written for GluonTS' decoder
@@ -154,9 +155,8 @@ def _checked_record(path: Path, record: Any, time: str) -> dict[str, Any]:
     missing = [name for name in _PARTS if name not in record]
     if missing:
         raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}; train again")
-    if (own := record.setdefault("time", _GRID)) != time:
-        reader = f"; {_READERS[own]} reads it" if own in (_GRID, _CLOCK) else ""
-        raise ValueError(f"{path}: expected a predictor whose time is a {time}, got {own!r:.80}{reader}")
+    if (time := record.setdefault("time", _GRID)) not in (_GRID, _CLOCK):
+        raise ValueError(f"{path}: expected a predictor whose time is a {_GRID} or a {_CLOCK}, got {time!r:.80}")
     if not isinstance(record["model"], str) or record["model"] not in _MODELS[time]:
         raise ValueError(f"{path}: expected a model among {', '.join(_MODELS[time])}, got {record['model']!r}")
     return record
@@ -202,7 +202,7 @@ def plain(value: Any) -> Any:
 
 def _check_together(net: AbstractForecaster, preparation: Prepare | Clock, predictor: Mapping[str, Any]) -> None:
     """Refuses parts that do not fit each other: the network has to take what is prepared."""
-    for name in ("prediction_length", "horizon", "batch_size"):
+    for name in ("prediction_length", "batch_size"):
         if predictor.get(name, 1) < 1:
             raise ValueError(f"expected {name} of at least 1, got {predictor[name]}")
     if isinstance(preparation, Clock):

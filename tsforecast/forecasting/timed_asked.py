@@ -29,7 +29,7 @@ def asked_of(
     horizon: int,
     columns: Columns,
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.float64]]]:
-    """Return times and covariates, as `IrregularPredictor.asked_of` says.
+    """Return times and covariates, as `TimedHistories.asked_of` says.
 
     Args:
         entries: Of the series.

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 _INSPECTED = 100  # series that the frequency is inferred from, the longest ones
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_IRREGULAR = "or keep the times as they are: `train issm --irregular`, or `tsforecast.IrregularEstimator`"
+_IRREGULAR = "or keep the times as they are: `train issm --irregular`, or `StateSpaceEstimator(horizon=..)`"
 _DAY = 86_400_000_000_000  # nanoseconds
 
 

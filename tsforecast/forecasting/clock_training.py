@@ -1,9 +1,9 @@
-"""The estimator of series with clocks of their own: models in continuous time, by exact filters or particles."""
+"""The training of models in continuous time on series with clocks of their own."""
 
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,16 @@ import pandas as pd
 import torch
 
 from tsforecast.data.buckets.tally import Moments
-from tsforecast.data.irregular import IrregularTask, nanoseconds, read_irregular
-from tsforecast.data.tables.dataframes import as_lists, columns_of
+from tsforecast.data.irregular import read_irregular
+from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.data.tables.roles import Columns
+from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.data_summary import largest_move, typical_change
-from tsforecast.forecasting.irregular_predictor import IrregularPredictor
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
 from tsforecast.forecasting.timed_choice import cycles_shown, has_enough, rhythm_shown
-from tsforecast.forecasting.training import fit
 from tsforecast.models import AbstractForecaster, make_model, options_of
 from tsforecast.models.continuous import TIMED
-from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.continuous_structure import usual_components
 from tsforecast.models.transformations import transformation_of
 from tsforecast.wording import listed
@@ -30,90 +29,65 @@ log = logging.getLogger(__name__)
 
 DEFAULT_EPOCHS = 40
 _LEAST_BATCHES, _MOST_BATCHES = 8, 250
+_TOGETHER = 32  # series that are filtered at once
 _FUTURE = 32  # observations of the future of a training window, at most
 _AS_LONG = 10**9  # season of the scaling: the location of a series is the mean of all of its past
 _FREQUENCIES, _SERIES, _VALUES = 2000, 50, 1000  # of a periodogram, at most
 _HOURS = 3600 * 10**9
 
 
-class IrregularEstimator:
-    """Trains a model in continuous time on series whose observations need no grid.
+@dataclass(frozen=True)
+class ClockTraining:
+    """The training of a model in continuous time, as `StateSpaceEstimator` with a horizon says.
 
-    Examples:
-        >>> estimator = IrregularEstimator("issm", horizon="6h")  # doctest: +SKIP
-        >>> frame = estimator.train(table).predict_frame(table, every="10min")  # doctest: +SKIP
-
-    Args:
-        model: A name in `tsforecast.models.continuous.TIMED`.
-        horizon: Time of a forecast, such as "6h", or nanoseconds; None for a share of the time of the median series.
-        context_length: Observations of the past in a training window, at most.
-        batch_size: Number of windows in a batch, at most.
-        num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least eight.
-        seed: Of the initial weights and of the windows; None for not reproducible.
-        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, or 60 of models with a switch, gradient
-            clipped at 10, no files written).
-        hyperparameters: Hyperparameters of the model.
+    Attributes:
+        horizon: In nanoseconds; None for a share of the time of the median series.
 
     Raises:
-        ValueError: If a model or hyperparameter is not known, or a number is out of its range.
+        ValueError: If a hyperparameter is not known or out of its range.
     """
 
-    def __init__(
-        self,
-        model: str = "issm",
-        horizon: str | int | None = None,
-        *,
-        context_length: int = 100,
-        batch_size: int = 32,
-        num_batches_per_epoch: int | None = None,
-        seed: int | None = None,
-        trainer_kwargs: dict[str, Any] | None = None,
-        **hyperparameters: Any,
-    ) -> None:
-        one_of(tuple(TIMED), model=model)
-        at_least(1, context_length=context_length, batch_size=batch_size, num_batches_per_epoch=num_batches_per_epoch)
-        self.model, self.context_length, self.batch_size = model, context_length, batch_size
-        self.horizon = nanoseconds(horizon, "horizon") if isinstance(horizon, str) else horizon
-        self.num_batches_per_epoch, self.seed = num_batches_per_epoch, seed
-        self.trainer_kwargs, self.hyperparameters = trainer_kwargs or {}, hyperparameters
+    model: str
+    horizon: int | None
+    context_length: int
+    batch_size: int
+    num_batches_per_epoch: int | None
+    seed: int | None
+    max_epochs: int
+    hyperparameters: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        own = {"components": "level"} if self._is_auto else {}
         with torch.device("meta"):  # refuses bad options before data are read
-            make_model(TIMED[model], **{**hyperparameters, "components": "level"} if self._is_auto else hyperparameters)
+            make_model(TIMED[self.model], **{**self.hyperparameters, **own})
 
     @property
     def _is_auto(self) -> bool:
         """Whether the data choose the components."""
         return has_components(self.model) and self.hyperparameters.get("components", "auto") == "auto"
 
-    def train(
-        self,
-        data: IrregularTask | pd.DataFrame | Iterable[Mapping[str, Any]],
-        columns: Columns | Mapping[str, Any] | None = None,
-        ckpt_path: str | Path | None = None,
-    ) -> IrregularPredictor:
-        """Return the predictor of a model that was trained on all of the data, but for the test windows of a task.
+    def begun(
+        self, data: ForecastTask | pd.DataFrame | Iterable[Mapping[str, Any]], columns: Columns | None
+    ) -> tuple[AbstractForecaster, WindowLoader, StateSpacePredictor]:
+        """Return the untrained model, windows of all of the data but the test windows of a task, and the predictor.
 
         Args:
             data: A table with a row for each observation; data entries with `times`, see `tsforecast.data.irregular`;
                 or a task.
             columns: What the columns of a table are; None for what is found by usual names.
-            ckpt_path: Checkpoint of a training of the same data and options, to go on with.
 
         Raises:
-            FileNotFoundError: If there is no such checkpoint.
-            ValueError: If the data cannot be trained on, or the checkpoint is of another model; the message says which.
+            ValueError: If the data cannot be trained on; the message says which.
         """
-        if isinstance(data, IrregularTask):
-            task = data
-        else:
-            task = read_irregular(data, self.horizon, 0, columns=columns_of(columns))
-        horizon = self.horizon or task.horizon
+        task = data if isinstance(data, ForecastTask) else read_irregular(data, self.horizon, 0, columns=columns)
+        horizon = self.horizon or task.prediction_length
         entries = [entry for entry in task.train if _can_be_trained_on(entry)]
         if not entries:
             names = listed([str(entry["item_id"]) for entry in task.entries])
             raise ValueError(
                 f"{task.name}: expected a series with observations at two times before its test part, got {names}"
             )
-        net = self._model(task, entries)
+        net = self.untrained(task, entries)
         clock = Clock.of(net, [str(entry["item_id"]) for entry in task.entries], _units(entries))
         count = max(math.ceil(len(entries) / self.batch_size), _LEAST_BATCHES)
         loader = WindowLoader(
@@ -125,26 +99,14 @@ class IrregularEstimator:
             self.num_batches_per_epoch or min(count, _MOST_BATCHES),
             int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed,
         )
-        options = {
-            "max_epochs": default_epochs(self.model),
-            "gradient_clip_val": 10.0,
-            "logger": False,
-            **self.trainer_kwargs,
-        }
-        fit(net, loader, None, {"accelerator": "cpu", **options}, ckpt_path)
-        return IrregularPredictor(
-            net.eval(),
-            clock,
-            horizon,
-            columns=None if task.columns is None else as_lists(task.columns),
-            categories=task.categories,
-            targets=list(task.targets),
-        )
+        columns_ = None if task.columns is None else as_lists(task.columns)
+        named = {"columns": columns_, "categories": task.categories}
+        predictor = StateSpacePredictor(net, clock, horizon, "ns", _TOGETHER, device="cpu", **named)
+        return net, loader, predictor
 
-    def _model(self, task: IrregularTask, entries: list[dict[str, Any]]) -> AbstractForecaster:
+    def untrained(self, task: ForecastTask, entries: list[dict[str, Any]]) -> AbstractForecaster:
         """Return the untrained model, in double precision."""
-        epochs = self.trainer_kwargs.get("max_epochs", default_epochs(self.model))
-        own = {**default_linear_epochs(self.model, epochs), **self.hyperparameters}
+        own = {**default_linear_epochs(self.model, self.max_epochs), **self.hyperparameters}
         lowest = min(float(np.nanmin(entry["target"])) for entry in entries)
         highest = max(float(np.nanmax(entry["target"])) for entry in entries)
         transformation_of(own.get("transformation", "none")).check(lowest, highest)
@@ -152,12 +114,12 @@ class IrregularEstimator:
             if own.get(name, "auto") == "auto" and name in options_of(TIMED[self.model]):
                 own[name] = chosen
         codes = [entry["feat_static_cat"] for entry in task.entries if "feat_static_cat" in entry]
-        change = typical_change(entries, 1)
+        change, horizon = typical_change(entries, 1), self.horizon or task.prediction_length
         options = {
-            "unit": task.unit,
+            "unit": task.gap,
             "season": _AS_LONG,
             "typical_change": change,
-            "largest_move": largest_move(entries, _usual_count(entries, self.horizon or task.horizon), change),
+            "largest_move": largest_move(entries, _usual_count(entries, horizon), change),
             "num_series": len(task.entries),
             "num_targets": 1 if entries[0]["target"].ndim == 1 else len(entries[0]["target"]),
             "cardinality": [int(code) + 1 for code in np.max(codes, axis=0)] if codes else [],
@@ -172,8 +134,8 @@ class IrregularEstimator:
                 torch.manual_seed(self.seed)
             net = make_model(TIMED[self.model], **{**own, **options}).double()
         if has_components(self.model) and "oscillation" in own["components"].split("+"):
-            net.dynamics.begin_at(strongest_frequency(entries, task.unit))  # pyright: ignore[reportCallIssue]
-        if has_components(self.model) and not has_enough(own["components"], task.unit, entries):
+            net.dynamics.begin_at(strongest_frequency(entries, task.gap))  # pyright: ignore[reportCallIssue]
+        if has_components(self.model) and not has_enough(own["components"], task.gap, entries):
             rhythm = rhythm_shown(own["components"], entries, _untrained({**own, **options}))
             net.dynamics.integrate_cycles(rhythm)  # pyright: ignore[reportCallIssue]
         return net
@@ -215,13 +177,13 @@ def _units(entries: list[dict[str, Any]]) -> list[list[float]]:
 
 
 def _components(
-    task: IrregularTask, entries: list[dict[str, Any]], untrained: Callable[[str], AbstractForecaster]
+    task: ForecastTask, entries: list[dict[str, Any]], untrained: Callable[[str], AbstractForecaster]
 ) -> str:
     """Return the components that the data choose."""
     span = int(np.median([entry["times"][-1] - entry["times"][0] for entry in entries]))
     hours = np.concatenate([entry["times"] // _HOURS % 24 for entry in entries])
-    usual = usual_components(span, task.unit, len(np.unique(hours)) / 24)
-    return usual if has_enough(usual, task.unit, entries) else cycles_shown(usual, entries, untrained)
+    usual = usual_components(span, task.gap, len(np.unique(hours)) / 24)
+    return usual if has_enough(usual, task.gap, entries) else cycles_shown(usual, entries, untrained)
 
 
 def _untrained(options: Mapping[str, Any]) -> Callable[[str], AbstractForecaster]:

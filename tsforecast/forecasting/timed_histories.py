@@ -1,7 +1,8 @@
-"""Forecasts and interpolation at any times, by trained models in continuous time."""
+"""Beliefs, forecasts and interpolations at any times, by a trained model in continuous time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,6 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.timed_entries import check_timed
 from tsforecast.forecasting.beliefs import LiveBelief, join, split
 from tsforecast.forecasting.exact import BatchMarginals
-from tsforecast.forecasting.predictor import save_predictor
-from tsforecast.forecasting.serialization import read_parts, write_parts
 from tsforecast.forecasting.timed_answers import (
     ahead,
     at_rows,
@@ -36,59 +35,38 @@ from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.marginals import Marginals
 
 
-class IrregularPredictor:
-    """A trained model in continuous time: forecasts, interpolation and live updates of series with clocks of their own.
+@dataclass(frozen=True)
+class TimedHistories:
+    """Beliefs, forecasts and interpolations that a model in continuous time makes of series with clocks of their own.
 
-    Args:
+    Attributes:
         net: The model.
         clock: By which its batches are made.
         horizon: Time of a forecast, in nanoseconds.
         batch_size: Series that are filtered at once.
-        columns: What the columns of the training table were; None where there was none.
+        columns: Of the training table.
         categories: Names behind the codes of the static categories, by column.
-        targets: Names of the targets.
     """
 
-    def __init__(
-        self,
-        net: AbstractForecaster,
-        clock: Clock,
-        horizon: int,
-        *,
-        batch_size: int = 32,
-        columns: dict[str, list[str]] | None = None,
-        categories: dict[str, list[str]] | None = None,
-        targets: list[str] | None = None,
-    ) -> None:
-        self.net, self.clock, self.horizon, self.batch_size = net, clock, horizon, batch_size
-        self.columns, self.categories, self.targets = columns, categories or {}, targets or []
-
-    @property
-    def roles(self) -> Columns | None:
-        """Return what the columns of the training table were; None where there was none."""
-        return None if self.columns is None else columns_of(self.columns)
+    net: AbstractForecaster
+    clock: Clock
+    horizon: int
+    batch_size: int
+    columns: Columns
+    categories: dict[str, list[str]]
 
     # Tables.
 
-    def read(self, source: Any, columns: Columns | Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the data entries of a table or file, read as the training data were; entries come back checked.
+    def read_named(
+        self, source: Any, columns: Columns | Mapping[str, Any] | None = None
+    ) -> tuple[Sequence[dict[str, Any]], Columns | None]:
+        """Return the entries of a table, file or entries, read as the training data were, and the columns of a table.
 
         Raises:
             FileNotFoundError: If there is no such file.
             ValueError: As `tsforecast.data.irregular.read_irregular` says.
         """
-        return self.read_named(source, columns)[0]
-
-    def read_named(
-        self, source: Any, columns: Columns | Mapping[str, Any] | None = None
-    ) -> tuple[list[dict[str, Any]], Columns | None]:
-        """Return what `read` does, and what the columns of a table are.
-
-        Raises:
-            FileNotFoundError: As `read` does.
-            ValueError: As `read` does.
-        """
-        roles = columns_of(self.columns if columns is None else columns)
+        roles = self.columns if columns is None else columns_of(columns)
         task = read_irregular(source, self.horizon, 0, columns=roles, categories=self.categories or None)
         return task.entries, task.columns
 
@@ -109,55 +87,32 @@ class IrregularPredictor:
         Raises:
             ValueError: If times and a distance are given, an item is not known, or covariates are not.
         """
-        horizon, columns = self.horizon, columns_of(self.columns)
-        return asked_of(list(entries), at, every, inside, self.clock, horizon, columns)
+        return asked_of(list(entries), at, every, inside, self.clock, self.horizon, self.columns)
 
-    def predict_frame(
+    def frame(
         self,
         source: Any,
         at: Any = None,
         every: str | None = None,
         quantiles: Sequence[float] = TENTHS,
         columns: Columns | Mapping[str, Any] | None = None,
+        inside: bool = False,
     ) -> pd.DataFrame:
-        """Return forecasts behind the last observation of each series, in long format.
+        """Return forecasts in long format; or interpolations `inside`, from the first to the last observation.
 
-        Args:
-            source: Table, file or data entries: the past.
-            at: See `asked_of`.
-            every: See `asked_of`.
-            quantiles: Levels.
-            columns: Of the table; None for those of the training data.
-
-        Returns:
-            `item_id` and `timestamp`, or the columns of a table for them; `target` where there are several, `mean`, and
-            a column for each level.
-
-        Raises:
-            ValueError: If a time does not lie behind the last observation of its series, among others.
+        Arguments and result are those of `StateSpacePredictor.predict_frame`.
         """
+        levels = check_levels(quantiles)
         entries, read = self.read_named(source, columns)
-        times, covariates = self.asked_of(entries, at, every)
-        frame = frame_of(self.forecast(entries, times, covariates=covariates), quantiles, self.targets)
-        return as_read(frame, read, cells_of(entries))
+        times, covariates = self.asked_of(entries, at, every, inside)
+        if inside:
+            answers = self.interpolate(entries, times, covariates)
+        else:
+            answers = self.forecast(entries, times, covariates=covariates)
+        frames = [answer.frame(levels, self.columns.targets) for answer in answers]
+        return as_read(pd.concat(frames, ignore_index=True), read, cells_of(entries))
 
-    def interpolate_frame(
-        self,
-        source: Any,
-        at: Any = None,
-        every: str | None = None,
-        quantiles: Sequence[float] = TENTHS,
-        columns: Columns | Mapping[str, Any] | None = None,
-    ) -> pd.DataFrame:
-        """Return what an observation would be at any times, given all that was observed before and after.
-
-        Arguments and result are as those of `predict_frame`. Times by `every` reach from the first to the last
-        observation.
-        """
-        entries, read = self.read_named(source, columns)
-        times, covariates = self.asked_of(entries, at, every, inside=True)
-        frame = frame_of(self.interpolate(entries, times, covariates), quantiles, self.targets)
-        return as_read(frame, read, cells_of(entries))
+    interpolate_frame = partialmethod(frame, inside=True)
 
     # Data entries.
 
@@ -306,11 +261,7 @@ class IrregularPredictor:
 
     # Live.
 
-    def filter(self, entries: Iterable[Mapping[str, Any]]) -> dict[str, LiveBelief[int]]:
-        """Return the belief at the end of each series, by item."""
-        return self.update({}, entries)
-
-    def update(
+    def updated(
         self, beliefs: Mapping[str, LiveBelief[int]], entries: Iterable[Mapping[str, Any]]
     ) -> dict[str, LiveBelief[int]]:
         """Return the beliefs after new observations, as if all had been filtered at once; series may be new.
@@ -352,32 +303,3 @@ class IrregularPredictor:
             asked = [asked_entry(known.item_id, times, covariates) for known in chunk]
             belief, last = join([known.belief for known in chunk]), [known.end for known in chunk]
             yield from self._from(belief, last, asked, num_samples, generator)
-
-    # Files.
-
-    def save(self, folder: str | Path) -> None:
-        """Write the predictor; an existing folder is replaced whole."""
-        save_predictor(self, folder)
-
-    def serialize(self, path: Path) -> None:
-        """Writes the predictor into a folder that is there; see `tsforecast.forecasting.serialization`."""
-        write_parts(path, self.net, self.clock, self)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "IrregularPredictor":
-        """Read what `save` wrote; no code of the files is run.
-
-        Raises:
-            FileNotFoundError: If there is no such folder or file.
-            ValueError: If it is damaged, of another program or of another format.
-        """
-        net, clock, arguments = read_parts(Path(folder), cls, Clock, torch.device("cpu"))
-        return cls(net.eval(), clock, **arguments)
-
-
-def frame_of(
-    forecasts: Iterable[TimedForecast], levels: Sequence[float] = TENTHS, targets: Sequence[str] = ()
-) -> pd.DataFrame:
-    """Return answers in long format, see `IrregularPredictor.predict_frame`."""
-    levels = check_levels(levels)
-    return pd.concat([forecast.frame(levels, targets) for forecast in forecasts], ignore_index=True)

@@ -1,0 +1,161 @@
+"""The parts of an estimator that GluonTS asks for beside the training: copies, text, and its hooks."""
+
+import abc
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+import torch
+from gluonts.core import fqname_for
+from gluonts.torch.model.estimator import PyTorchLightningEstimator
+from gluonts.torch.model.predictor import PyTorchPredictor
+from gluonts.transform import Transformation
+
+from tsforecast.data.checks import refuse_endless
+from tsforecast.data.sources import read_task
+from tsforecast.data.tables.dataframes import as_lists, columns_of
+from tsforecast.data.tables.roles import Columns
+from tsforecast.data.transform import Prepare
+from tsforecast.forecasting.grid_training import GridTraining
+from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.models import AbstractForecaster
+
+log = logging.getLogger(__name__)
+
+# Hyperparameters that the shell of GluonTS reads by itself.
+_OF_THE_SHELL = frozenset(
+    {"forecaster_name", "listify_dataset", "num_prefetch", "num_workers", "shuffle_buffer_length", "test_quantiles"}
+)
+
+
+class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
+    """An estimator of GluonTS whose arguments `recorded` has kept."""
+
+    __init_args__: dict[str, Any]  # set by `recorded`
+    on_grid: GridTraining  # what is trained, and on what windows
+    freq: str
+    prediction_length: int
+    history_length: int | None
+    _columns: Columns | None = None  # roles of the columns of a training data frame
+    _categories: dict[str, list[str]] | None = None  # values of its static categories
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.__init_args__.items())
+        return f"{fqname_for(type(self))}({arguments})"
+
+    def __getnewargs_ex__(self) -> tuple[tuple, dict[str, Any]]:
+        return (), self.__init_args__
+
+    @classmethod
+    def from_hyperparameters(cls, **hyperparameters: Any) -> Self:
+        """Return an estimator from hyperparameters as text, as the shell of GluonTS (SageMaker) has them.
+
+        Those that the shell reads by itself, and those that SageMaker adds, are left out.
+
+        Raises:
+            ValueError: If a model or hyperparameter is not known, or not as expected.
+        """
+        own = {name: value for name, value in hyperparameters.items() if name not in _OF_THE_SHELL}
+        return cls(**{name: value for name, value in own.items() if not name.startswith("sagemaker_")})
+
+    @classmethod
+    def derive_auto_fields(
+        cls, train_iter: Iterable[dict[str, Any]] | pd.DataFrame, columns: Columns | Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the frequency of the data.
+
+        Raises:
+            ValueError: If there are none, or a frame shows no frequency.
+        """
+        if isinstance(train_iter, pd.DataFrame):
+            return {"freq": read_task(train_iter, windows=0, columns=columns_of(columns)).freq}
+        refuse_endless(train_iter)
+        first = next(iter(train_iter), None)
+        if first is None:
+            raise ValueError("the data set is empty: expected at least one series")
+        return {"freq": first["start"].freqstr}
+
+    def _entries(
+        self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None
+    ) -> tuple[Any, Any]:
+        """Return data entries, made from data frames where these are given; their columns and categories are kept."""
+        self._columns = self._categories = None
+        if columns is not None and not isinstance(training, pd.DataFrame):
+            raise ValueError(f"columns are those of a DataFrame, but the training data are a {type(training).__name__}")
+        found = []
+        for data in (training, validation):
+            if isinstance(data, pd.DataFrame):
+                if self._columns is None:
+                    known = from_predictor if isinstance(from_predictor, StateSpacePredictor) else None
+                    self._columns = columns_of(known.columns if columns is None and known is not None else columns)
+                    self._categories = None if known is None else known.categories
+                options = {"columns": self._columns, "categories": self._categories}
+                task = read_task(data, self.freq, self.prediction_length, 0, **options)
+                self._columns, self._categories = task.columns, task.categories
+                data = task.train
+            found.append(data)
+        return found[0], found[1]
+
+    def train(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        training_data: Any,
+        validation_data: Any = None,
+        shuffle_buffer_length: int | None = None,
+        cache_data: bool = False,
+        ckpt_path: str | Path | None = None,
+        num_workers: int | None = None,
+        num_prefetch: int | None = None,
+        columns: Columns | Mapping[str, Any] | None = None,
+    ) -> StateSpacePredictor:
+        """Return the predictor of `train_model`."""
+        found = self.train_model(
+            training_data,
+            validation_data,
+            shuffle_buffer_length=shuffle_buffer_length,
+            cache_data=cache_data,
+            ckpt_path=ckpt_path,  # pyright: ignore[reportArgumentType]
+            num_workers=num_workers,
+            num_prefetch=num_prefetch,
+            columns=columns,
+        ).predictor
+        assert isinstance(found, StateSpacePredictor)
+        return found
+
+    # GluonTS' hooks, of a training on a grid.
+
+    def create_transformation(self) -> Prepare:
+        """Return the transformation from entries to arrays."""
+        with torch.random.fork_rng(devices=[]):  # the weights of this model are not used
+            return self.on_grid.preparation(self.create_lightning_module().dynamics.season_names)
+
+    def create_lightning_module(self) -> AbstractForecaster:
+        """Return the untrained model."""
+        return self.on_grid.module()
+
+    def create_training_data_loader(
+        self, data: Any, module: Any, shuffle_buffer_length: int | None = None, **kwargs: Any
+    ) -> Iterable:
+        """Return a loader of random windows, made in this process: `num_workers` and `num_prefetch` change nothing."""
+        for name in ("num_workers", "num_prefetch"):
+            if kwargs.get(name):
+                log.info("%s=%s changes nothing: windows are made in the process that trains", name, kwargs[name])
+        return self.on_grid.loader(data, module, shuffle_buffer_length, self.trainer_kwargs)
+
+    def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
+        """Return a loader of the last window of each series that has one."""
+        return self.on_grid.validation_loader(data, module)
+
+    def create_predictor(self, transformation: Transformation, module: Any) -> StateSpacePredictor:
+        """Return the predictor of a trained model, with what prepares its input."""
+        return StateSpacePredictor(
+            module,
+            transformation,
+            self.prediction_length,
+            self.freq,
+            self.on_grid.batch_size,
+            self.history_length,
+            columns=None if self._columns is None else as_lists(self._columns),
+            categories=self._categories,
+        )

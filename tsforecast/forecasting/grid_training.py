@@ -1,0 +1,227 @@
+"""The training of models on a grid of time: their sizes, and the windows that they see."""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from gluonts.torch.model.predictor import PyTorchPredictor
+
+from tsforecast.data.calendar.frequency import default_season
+from tsforecast.data.checks import check_entries, refuse_endless
+from tsforecast.data.epochs import EpochLoader
+from tsforecast.data.transform import Prepare
+from tsforecast.forecasting.data_summary import (
+    DataSummary,
+    adopt,
+    largest_move,
+    lengths_of,
+    say_late,
+    summarise,
+    typical_change,
+    varies_only_before,
+)
+from tsforecast.forecasting.lengths import (
+    are_long,
+    context_by_frequency,
+    far_by_frequency,
+    recent_by_frequency,
+    windows_by_length,
+)
+from tsforecast.forecasting.memory import bytes_of_step, measured_on, windows_within
+from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
+from tsforecast.models.parts.component_names import longest_cycle
+from tsforecast.models.parts.units import largest_value
+from tsforecast.models.transformations import transformation_of
+from tsforecast.nn.decoders import DECODERS
+
+log = logging.getLogger(__name__)
+
+BATCH = 64
+_LEAST_BATCHES = 4
+_MEASURED_FROM = 8  # windows of a batch, whose memory is then measured before the training
+# Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
+_MOST_POOLED, _MOST = 25, 250
+
+
+@dataclass(frozen=True)
+class GridTraining:
+    """The training of a model on a grid of time, as `StateSpaceEstimator` says.
+
+    Attributes:
+        recent: What `train_length` was by frequency; 0 where it was given.
+        far: What `train_horizon` may become where the data have room; 0 where it may not.
+        summary: Of the training data, once there are some.
+        change: Of them, see `typical_change`.
+        move: Of them, see `largest_move`.
+    """
+
+    model: str
+    freq: str
+    prediction_length: int
+    hyperparameters: Mapping[str, Any]
+    batch_size: int
+    num_batches_per_epoch: int | None
+    seed: int | None
+    context_length: int = 0
+    train_length: int = 0
+    train_horizon: int = 1
+    recent: int = 0
+    far: int = 0
+    summary: DataSummary | None = None
+    change: float = 1.0
+    move: float = 0.0
+
+    def with_lengths(
+        self, context_length: int | None, train_length: int | None, train_horizon: int | None
+    ) -> "GridTraining":
+        """Return the training with lengths of windows, by frequency where they are None.
+
+        Raises:
+            ValueError: If a hyperparameter is not known, or out of its range.
+        """
+        with torch.device("meta"):  # refuses bad options before data are read, and allocates nothing
+            options = {**self.hyperparameters, "freq": self.freq, "prediction_length": self.prediction_length}
+            seasons = make_model(MODELS[self.model], **options).dynamics.season_names
+        cycle = longest_cycle(seasons, self.freq)
+        recent = recent_by_frequency(self.freq, cycle) if train_length is None else train_length
+        # No calendar tells a `gls` which day it is, so it is trained farther ahead where the data have room.
+        farther = self.model == "gls" and not seasons and train_horizon is None
+        return replace(
+            self,
+            context_length=context_by_frequency(self.freq, cycle) if context_length is None else context_length,
+            train_length=recent,
+            train_horizon=self.prediction_length if train_horizon is None else train_horizon,
+            recent=recent if train_length is None else 0,  # which covariates may want more of
+            far=far_by_frequency(self.freq, self.prediction_length) if farther else 0,
+        )
+
+    def check(self, data: Any, future: int) -> None:
+        """Refuse data with which the model could not be trained, or validated, on so many steps of the future.
+
+        One series that is longer is enough.
+        """
+        refuse_endless(data)
+        likelihood = DECODERS.get(self.hyperparameters.get("likelihood", ""))
+        support = "real" if likelihood is None else likelihood.support
+        largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
+        check_entries(data, self.freq, min_longest=future + 1, support=support, largest=largest)
+
+    def for_data(self, data: Any, use_feat_static_cat: bool, from_predictor: PyTorchPredictor | None) -> "GridTraining":
+        """Return the training with all that the data say, which are checked; it fits the predictor to start from."""
+        self.check(data, self.prediction_length if self.far else self.train_horizon)
+        found = summarise(data, use_feat_static_cat)
+        change = typical_change(data, default_season(self.freq))
+        say_late(data)
+        horizon, length = self.train_horizon, self.train_length
+        if self.far > self.prediction_length:
+            fits = found.num_targets == 1 and are_long(lengths_of(data), self.freq)
+            horizon = self.far if fits else self.prediction_length
+        if self.recent:
+            length = 0 if varies_only_before(data, self.recent) else self.recent
+        transformation_of(self.hyperparameters.get("transformation", "none")).check(found.lowest, found.highest)
+        return replace(
+            self,
+            train_horizon=horizon,
+            train_length=length,
+            summary=found if from_predictor is None else adopt(found, from_predictor),
+            change=change,
+            move=largest_move(data, self.prediction_length, change),
+        )
+
+    @property
+    def known(self) -> DataSummary:
+        """Return the summary of the training data.
+
+        Raises:
+            ValueError: If nothing has been trained.
+        """
+        if self.summary is None:
+            raise ValueError(
+                "expected training data first, which decide the sizes of the model: call train, or train_model, which "
+                "also returns the module; or make one of given sizes by tsforecast.models.MODELS"
+            )
+        return self.summary
+
+    @property
+    def is_lengthened(self) -> bool:
+        """Return whether all steps are trained on since a covariate varies in early ones alone."""
+        return self.recent > 0 and self.train_length == 0
+
+    def preparation(self, seasons: Iterable[str]) -> Prepare:
+        """Return the transformation from entries to arrays, with these seasons."""
+        found = self.known
+        sizes = (found.items, found.cardinality, found.static_units, found.dynamic_units, found.num_targets)
+        return Prepare(self.prediction_length, list(seasons), *sizes)
+
+    def module(self) -> AbstractForecaster:
+        """Return the untrained model."""
+        found = self.known
+        options = {
+            **found.sizes,
+            "freq": self.freq,
+            "prediction_length": self.prediction_length,
+            "scaling_length": self.context_length,  # a long history is scaled like a training window
+            "season": default_season(self.freq),
+            "typical_change": self.change,
+            "largest_move": self.move,
+            **{
+                name: value
+                for name, value in found.auto.items()
+                if name in options_of(MODELS[self.model]) and self.hyperparameters.get(name, "auto") == "auto"
+            },
+        }
+        return make_model(MODELS[self.model], **{**self.hyperparameters, **options, "seed": self.seed})
+
+    def loader(self, data: Any, module: AbstractForecaster, buffer: int | None, trainer: dict[str, Any]) -> EpochLoader:
+        """Return a loader of random windows.
+
+        Args:
+            data: Prepared entries.
+            module: The model that is trained.
+            buffer: Windows among which the order is shuffled; None for the usual number.
+            trainer: Options of Lightning's `Trainer`.
+        """
+
+        def of(windows: int) -> EpochLoader:
+            return EpochLoader(
+                data,
+                self.context_length or None,
+                self.train_horizon,
+                windows,
+                self.num_batches_per_epoch or self._num_batches(module),
+                self.seed,
+                recent=self.train_length or None,
+                buffer=buffer or 4096,
+                scaling_length=_free_scaling(module),
+                count=self.known.count,
+                growing=module.dynamics.is_growing,
+            )
+
+        windows = self._num_windows(module)
+        if windows > _MEASURED_FROM and measured_on(trainer):
+            windows = windows_within(windows, bytes_of_step(module, of(1)))
+        return of(windows)
+
+    def validation_loader(self, data: Any, module: AbstractForecaster) -> EpochLoader:
+        """Return a loader of the last window of each series that has one."""
+        context, scaling = self.context_length or None, _free_scaling(module)
+        sizes = (context, self.prediction_length, self.batch_size, None, 0)
+        return EpochLoader(data, *sizes, at_end=True, scaling_length=scaling)
+
+    def _num_windows(self, module: AbstractForecaster) -> int:
+        """Return the number of windows in a batch: fewer long ones, where all series have the same parameters."""
+        length = (self.context_length or 1) + self.train_horizon
+        return min(self.batch_size, windows_by_length(length)) if module.dynamics.is_pooled else self.batch_size
+
+    def _num_batches(self, module: AbstractForecaster) -> int:
+        """Return the number of batches in an epoch: a pass over the data, within bounds."""
+        found = max(math.ceil(self.known.count / self.batch_size), _LEAST_BATCHES)
+        return min(found, _MOST_POOLED if module.dynamics.is_pooled else _MOST)
+
+
+def _free_scaling(module: AbstractForecaster) -> int | None:
+    """Return the number of values that scaling is taken from; None where the unit of the data matters to the model."""
+    return module.data.scaling_length if module.units.is_scale_free else None

@@ -1,0 +1,103 @@
+"""The estimator with what data decide: the candidate of "auto", the preset of a switching model."""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from gluonts.torch.model.predictor import PyTorchPredictor
+
+from tsforecast.data.buckets.streamed import StreamedEntries
+from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting import presets
+from tsforecast.forecasting.arguments import AUTO
+from tsforecast.forecasting.candidates import Candidate, candidates, structures
+from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
+from tsforecast.forecasting.selection import Selection, select
+
+log = logging.getLogger(__name__)
+
+Estimator = TypeVar("Estimator", bound=AbstractEstimator)
+_CHOSEN_BY = 10_000  # series, at least, that choose a model where one bucket at a time is in memory
+_OF_TRAINER = frozenset({"max_epochs", "gradient_clip_val", "enable_progress_bar", "callbacks", "logger"})
+
+
+def with_preset(estimator: Estimator, data: Iterable[dict[str, Any]]) -> tuple[Estimator, Selection | None]:
+    """Return the estimator with the options of its preset, and what was compared for the components.
+
+    Raises:
+        ValueError: If the data cannot be trained on, or an option does not go with the preset.
+    """
+    estimator.on_grid.check(data, estimator.on_grid.train_horizon)
+    arguments, selection = estimator.__init_args__, None
+    model, name = arguments["model"], arguments["preset"]
+    began, target = time.monotonic(), np.asarray(next(iter(data))["target"])
+    epochs, targets = estimator.trainer_kwargs.get("max_epochs"), len(target) if target.ndim > 1 else 1
+    found = presets.preset(model, estimator.freq, estimator.prediction_length, name, epochs, targets)
+    given = {*estimator.trainer_kwargs, *(option for option, value in arguments.items() if value is not None)}
+    options = {option: value for option, value in found.items() if option not in given}
+    has_components = model == "rsgls-issm" or "components" in options
+    if name == presets.BEST and has_components and not {"components", "train_horizon"} & given:
+        selection = _structure(estimator, data)
+        options |= selection.chosen.options if selection else {}
+    log.info("preset %s: %s", name, ", ".join(f"{option}={value}" for option, value in options.items()))
+    try:
+        return _with(estimator, options, time_budget=left(estimator, began)), selection
+    except ValueError as error:
+        raise ValueError(f"{error}; with preset 'none' a {model} has its own defaults") from error
+
+
+def _structure(estimator: AbstractEstimator, data: Any) -> Selection | None:
+    """Return what components and windows of training the data choose for the `issm` inside; None without a choice."""
+    compared = structures(_compared(estimator, data))
+    if len(compared) < 2:
+        return None
+    names = ("accelerator", "devices", "gradient_clip_val")
+    trainer = {name: estimator.trainer_kwargs[name] for name in names if name in estimator.trainer_kwargs}
+    options = {name: estimator.__init_args__[name] for name in ("seed", "time_budget")}
+    options |= {"model": AUTO, "freq": estimator.freq, "prediction_length": estimator.prediction_length}
+    inside = type(estimator)(**options, trainer_kwargs=trainer)
+    return choose(inside, data, compared)
+
+
+def choose(estimator: AbstractEstimator, data: Any, compared: Sequence[Candidate] | None) -> Selection:
+    """Return the model and options that the data choose; see `StateSpaceEstimator.choose`."""
+    estimator.on_grid.check(data, estimator.on_grid.train_horizon)
+    arguments = estimator.__init_args__
+
+    def train(candidate: Candidate, epochs: int, entries: Sequence[dict[str, Any]]) -> PyTorchPredictor:
+        quiet = {"max_epochs": epochs, "enable_progress_bar": False, "callbacks": None, "logger": False}
+        return of_candidate(estimator, candidate, None, **quiet).train(entries)
+
+    task, models, budget = _compared(estimator, data), arguments["models"], arguments["time_budget"]
+    if compared is None:
+        compared = candidates(task, None if models is None else models.replace(" ", "").split(","))
+    return select(task, train, arguments["seed"], None if budget is None else 0.5 * budget, compared)
+
+
+def _compared(estimator: AbstractEstimator, data: Any) -> ForecastTask:
+    """Return the series on which candidates are compared."""
+    seed = estimator.__init_args__["seed"]
+    entries = data.sample(_CHOSEN_BY, seed) if isinstance(data, StreamedEntries) else list(data)
+    return ForecastTask("data", estimator.freq, estimator.prediction_length, 0, entries)
+
+
+def left(estimator: AbstractEstimator, began: float) -> float | None:
+    """Return the seconds that are left of the time budget; None without one."""
+    budget = estimator.__init_args__["time_budget"]
+    return None if budget is None else max(budget - (time.monotonic() - began), 0.0)
+
+
+def of_candidate(estimator: Estimator, candidate: Candidate, time_budget: float | None, **trainer: Any) -> Estimator:
+    """Return the estimator of a candidate, with a time for its training and other options of the trainer."""
+    options = {"train_horizon": estimator.on_grid.train_horizon, **candidate.options, **trainer}
+    return _with(estimator, options, model=candidate.model, time_budget=time_budget)
+
+
+def _with(estimator: Estimator, options: Mapping[str, Any], **arguments: Any) -> Estimator:
+    """Return an estimator with other options, those of the trainer among them, and without a preset."""
+    own = {name: value for name, value in options.items() if name not in _OF_TRAINER}
+    trainer = {name: value for name, value in options.items() if name in _OF_TRAINER}
+    given = {**estimator.__init_args__, "freq": estimator.freq, "preset": presets.NONE, **arguments, **own}
+    return type(estimator)(**{**given, "trainer_kwargs": {**estimator.trainer_kwargs, **trainer}})
