@@ -1,6 +1,7 @@
 """docs/benchmarks/priors.md, of the table in results; `experiments/pages.py` writes it."""
 
 import pathlib
+from typing import Any
 
 import pandas as pd
 
@@ -28,7 +29,8 @@ python experiments/priors/scores.py
 
 def pages() -> dict[pathlib.Path, str]:
     """Return the page."""
-    ours, published = pd.read_csv(TABLE), pd.read_csv(PUBLISHED)
+    ours: Any = pd.read_csv(TABLE)
+    published: Any = pd.read_csv(PUBLISHED)
     rows = []
     for task, own in ours.groupby("task", sort=False):
         known = published[published["task"] == task]

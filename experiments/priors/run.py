@@ -32,6 +32,7 @@ from tsforecast.data import load_task
 from tsforecast.data.calendar.frequency import to_period
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.io.tensors import save_tensors
+from tsforecast.models.parts.bank_members import AbstractBankDynamics
 from tsforecast.models.parts.bank_prior import FOLDER, prior_of
 
 Entry = dict[str, Any]
@@ -96,11 +97,13 @@ def means(read: Callable[[pathlib.Path], list[Entry]], freq: str) -> Callable[[p
         found = []
         for entry in read(raw):
             index = pd.period_range(entry["start"], periods=len(entry["target"]), freq=entry["start"].freq)
-            groups = pd.Series(entry["target"]).groupby(index.to_timestamp().to_period(freq))
-            whole = groups.size() == groups.size().max()
-            mean = groups.mean()[whole]
-            start = to_period(str(mean.index[0].start_time), freq)
-            found.append({"item_id": entry["item_id"], "start": start, "target": mean.to_numpy()})
+            periods: Any = index.to_timestamp().to_period(freq)
+            table = pd.DataFrame({"period": periods, "value": entry["target"]}).groupby("period", sort=True)["value"]
+            sizes = table.size().to_numpy()
+            whole = sizes == sizes.max()
+            target = table.mean().to_numpy()[whole]
+            start = to_period(str(periods.unique()[int(whole.argmax())].start_time), freq)
+            found.append({"item_id": entry["item_id"], "start": start, "target": target})
         return found
 
     return aggregated
@@ -202,7 +205,9 @@ def trained(unit: str, entries: list[Entry]) -> dict[str, Any]:
     trainer = {"max_epochs": EPOCHS, "enable_progress_bar": False, "logger": False}
     options = {"seed": 0, "prior": "none", "trainer_kwargs": trainer}
     estimator = _WithoutMeans("bank", entries[0]["start"].freqstr, HORIZONS[unit], **options)
-    return prior_of(estimator.train_model(entries).trained_net.dynamics)
+    dynamics = estimator.train_model(entries).trained_net.dynamics
+    assert isinstance(dynamics, AbstractBankDynamics)
+    return prior_of(dynamics)
 
 
 class _WithoutMeans(StateSpaceEstimator):

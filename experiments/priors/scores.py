@@ -43,15 +43,14 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    jobs, absent = [], []
+    jobs: list[tuple[str, int]] = []
+    absent = []
     for task in options.tasks:
         unit = load_task(f"zeroshot-{task}").freq.split("-")[0]
         if not (options.priors / TASKS[task] / f"{unit}.pt").is_file():
             absent.append(task)
             continue
-        jobs += [
-            (task, n) for n in (0, EPOCHS["bank"]) if not has_row(TABLE, {"task": task, "epochs": n})
-        ]
+        jobs += [(task, n) for n in (0, EPOCHS["bank"]) if not has_row(TABLE, {"task": task, "epochs": n})]
     if absent:
         print(f"without a prior, and left out: {', '.join(absent)}")
     fill(TABLE, COLUMNS, jobs, lambda job: run(*job, options.priors), lambda path: pd.read_csv(path).to_string())

@@ -14,9 +14,7 @@ from tsforecast.cli import main
 def shops() -> pd.DataFrame:
     """Weekly sales of two shops over two years."""
     random, dates = np.random.default_rng(3), pd.date_range("2018-01-05", periods=104, freq="W-FRI")
-    frames = [
-        pd.DataFrame({"unique_id": name, "ds": dates, "y": 50 + random.normal(0, 5, 104)}) for name in ("x", "y")
-    ]
+    frames = [pd.DataFrame({"unique_id": name, "ds": dates, "y": 50 + random.normal(0, 5, 104)}) for name in ("x", "y")]
     return pd.concat(frames)
 
 

@@ -11,6 +11,8 @@ import torch
 
 from tsforecast.io.tensors import load_tensors
 from tsforecast.models.parts.bank_members import AbstractBankDynamics
+from tsforecast.models.parts.issm_dynamics import ISSMDynamics
+from tsforecast.nn import SeriesParameters
 
 FOLDER = Path(__file__).parents[1] / "priors"
 # Parameters of all models together: how far the likelihood is trusted, and how soon it is forgotten.
@@ -33,8 +35,7 @@ def learnt(freq: str) -> dict[str, Any] | None:
 def prior_of(dynamics: AbstractBankDynamics) -> dict[str, Any]:
     """Return the parameters of a trained bank, by structure and transformation, without those of categories."""
     state = {name: getattr(dynamics, name).detach().clone() for name in (*_COMMON, "log_prior", "log_shape")}
-    tables = [one.parameters_of_series for one in dynamics.structures]  # pyright: ignore[reportAttributeAccessIssue]
-    for number, own in enumerate(tables):
+    for number, own in enumerate(_tables(dynamics)):
         state[f"population.{number}"] = own.population.detach().clone()
         state[f"deviation.{number}"] = own.categories[-1].detach().clone()
     return {"structures": _descriptions(dynamics), "transformations": [*dynamics.transformations], "state": state}
@@ -54,12 +55,17 @@ def begin(dynamics: AbstractBankDynamics, prior: dict[str, Any]) -> None:
         for number, one in enumerate(_descriptions(dynamics)):
             if one not in prior["structures"]:
                 continue
-            source, own = prior["structures"].index(one), dynamics.structures[number].parameters_of_series  # pyright: ignore
+            source, own = prior["structures"].index(one), _tables(dynamics)[number]
             population, deviation = state[f"population.{source}"], state[f"deviation.{source}"]
             own.population[: len(population)] = population
             own.categories[-1][to, : len(population)] = deviation[of]
             for name in ("log_prior", "log_shape"):
                 getattr(dynamics, name)[number, to] = state[name][source, of]
+
+
+def _tables(dynamics: AbstractBankDynamics) -> list[SeriesParameters]:
+    """Return the parameters of each structure."""
+    return [one.parameters_of_series for one in dynamics.structures if isinstance(one, ISSMDynamics)]
 
 
 def _descriptions(dynamics: AbstractBankDynamics) -> list[str]:
