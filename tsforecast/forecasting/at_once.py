@@ -18,7 +18,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor
 
 log = logging.getLogger(__name__)
 
-_SERIES = 512  # that parameters are fitted to, at most: all have the same
+_SERIES = 256  # that parameters are fitted to, at most: all have the same
 _BATCH = 64  # windows of a step, at most
 _MOST_STEPS = 400  # of a training window, above which nothing is trained but by the effects of covariates
 
