@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,8 +11,8 @@ from torch import Tensor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.torch_internals import is_transformed
-from tsforecast.models.parts.bank_members import AbstractBankDynamics, Members, stacked
-from tsforecast.models.parts.inference import AbstractInference
+from tsforecast.models.parts.bank_members import AbstractBankDynamics, Members, flat, stacked
+from tsforecast.models.parts.inference import AbstractLinearMixture, LinearMember, LinearModel
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_mixture
 from tsforecast.models.parts.units import Units, in_scale, known_past, last_values, near, scaled
@@ -34,7 +35,7 @@ class Terms:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BankInference(AbstractInference[AbstractBankDynamics]):
+class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
     """Exact inference in each model of a bank, and a posterior over them.
 
     Attributes:
@@ -50,12 +51,51 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     @property
     def members(self) -> Members:
         """Return the models."""
-        return Members(self.dynamics, self.units.data)
+        return Members(self.dynamics, self.units.data, tuple(range(len(self.dynamics.transformations))))
 
     @property
     def has_marginals(self) -> bool:
         """Return True."""
         return True
+
+    @property
+    def linear(self) -> "BankInference":
+        """Return this inference."""
+        return self
+
+    @property
+    def is_single(self) -> bool:
+        """Return False."""
+        return False
+
+    def begin(self, batch: Batch, like: Batch) -> Belief:
+        """Return the beliefs before the first step, see `AbstractLinearMixture`."""
+        units = self.scale_of(like)
+        own, begun = (
+            self.members.beginning(near(self.slice_of(one, "past"), *units), Series.of(one)) for one in (like, batch)
+        )
+        state = dataclasses.replace(begun, location=own.location, scale=own.scale, size=own.size)
+        return Belief(state, *units, Series.of(batch))
+
+    def members_of(self, batch: Batch, part: str, belief: Belief, apart: bool = False) -> Iterator[LinearMember]:
+        """Yield each structure, or each under each transformation, see `AbstractLinearMixture`."""
+        state, time_slice = belief.bank, near(self.slice_of(batch, part), belief.location, belief.scale)
+        every = self.members.codes
+        groups = [(code,) for code in every] if apart else [every]
+        several = [dataclasses.replace(self.members, codes=own) for own in groups]
+        wides = [one.wide(time_slice, state.size) for one in several]
+        models = [one.models(wide, belief.series) for one, wide in zip(several, wides, strict=True)]
+        for number, member in enumerate(self.dynamics.structures):
+            for one, wide, those in zip(several, wides, models, strict=True):
+                before = flat(map_tensors(lambda x, own=[*one.codes]: x[:, own], state.states[number]))
+                location, scale = (stacked(x[:, [*one.codes]]) for x in (state.location, state.scale))
+                model = LinearModel(those[number].system, before)
+                own = (member.structure, one.transformations, state.size, NODES)
+                yield LinearMember(model, wide, location, scale, *own)
+
+    def weights(self, belief: Belief) -> list[Float[Tensor, "series transformation"]]:
+        """Return the posterior probabilities of each structure under each transformation."""
+        return list(self.dynamics.log_weight(belief.bank.evidence).exp().unbind(1))
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
         """Return the CRPS or the negative log-likelihood of a window's future, by `objective`."""

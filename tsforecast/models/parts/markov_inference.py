@@ -62,6 +62,10 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         """Return whether there are no lags: with them a mixture over paths of regimes has too many components."""
         return not self.dynamics.lags
 
+    @property
+    def linear(self) -> None:
+        """Return None: a switch chooses the system."""
+
     # The filter.
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:

@@ -93,6 +93,10 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         return has_moments(self.dynamics.decoder)
 
     @property
+    def linear(self) -> None:
+        """Return None: a switch chooses the system."""
+
+    @property
     def _emits_targets(self) -> bool:
         """Return whether no network stands between the emission and the targets."""
         return self.dynamics.decoder is None
