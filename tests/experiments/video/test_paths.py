@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.video.paths import decode, forecast_paths, smoothed_paths
 from tests.models.cases import entries_of, make_batch, make_model
 from tsforecast.models import Series
-from tsforecast.models.frame_paths import decode, forecast_paths, smoothed_paths
 from tsforecast.nn.decoders import BernoulliDecoder
 from tsforecast.nn.image import principal_components
 
