@@ -152,8 +152,7 @@ def evaluate(
     scores: dict[str, dict[str, Scores]] = {model: _scores_of(model, make, task, season, num_samples)}
     if adapted is not None:
         name, forecasts = adapted
-        rolling = score(forecasts, task.test("rolling"), season=season, progress=f"{name}, rolling")
-        scores[name] = {"rolling": rolling}
+        scores[name] = {"rolling": score(forecasts, task.test("rolling"), season=season, progress=f"{name}, rolling")}
     deviations: dict[str, dict[str, int]] = {}
     for name in baselines:
         fitted = fit_named(name, task, season, seed=seed, workers=workers)
