@@ -20,7 +20,7 @@ def filtered_by(model, batch, num_particles=1, seed=0):
     location, scale = model.inference.scale_of(batch)
     time_slice = model.inference.slice_of(batch, "both")
     torch.manual_seed(seed)
-    filtered, system, start = model.inference.run(
+    filtered, system, start = model.inference.filtering.run(
         time_slice, Series.of(batch), location, scale, num_particles=num_particles, keep_history=True
     )
     values, observed = scaled(time_slice, location, scale)

@@ -35,7 +35,7 @@ def exact_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, " s
     """
     location, scale = inference.scale_of(batch)
     time_slice = inference.slice_of(batch, "both")
-    filtered, _, _ = inference.run(time_slice, Series.of(batch), location, scale, whole=True, num_particles=1)
+    filtered, _, _ = inference.filtering.run(time_slice, Series.of(batch), location, scale, whole=True, num_particles=1)
     return -filtered.log_likelihood.sum(0) / _count(batch)
 
 
@@ -48,7 +48,7 @@ def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, "
     """
     location, scale = inference.scale_of(batch)
     time_slice = inference.slice_of(batch, "both")
-    filtered, system, start = inference.run(
+    filtered, system, start = inference.filtering.run(
         time_slice, Series.of(batch), location, scale, whole=True, num_particles=1, keep_history=True
     )
     assert filtered.history is not None
