@@ -12,7 +12,7 @@ from tqdm import tqdm
 from experiments.video.data import Video, make_batch
 from experiments.video.paths import decode, forecast_paths, smoothed_paths
 from experiments.video.trained import AHEAD, SEEN, Model, use_particles
-from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.models import Batch
 
 _BATCH = 32

@@ -18,12 +18,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tsforecast.core.components import Clock, Component, Harmonics, Level, Season, Trend, one_hot
+from tsforecast.core.components import Clock, Component, Level, Trend
 from tsforecast.core.gaussian import Gaussian, register_record, unbind
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.kernels import innovation
 from tsforecast.core.kernels.calls import fits, serves
-from tsforecast.core.linalg import broadcast_shapes
+from tsforecast.core.linalg import block_diagonal, broadcast_shapes, concatenate
+from tsforecast.core.seasonal import Harmonics, Season, one_hot
 from tsforecast.core.series.blocks import Blocks, check_terms, flatten_batch
 from tsforecast.core.system import AbstractLinearSystem
 from tsforecast.core.torch_internals import constant, is_transformed
@@ -295,9 +296,7 @@ def _lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:
 
 def _beside(parts: list[Tensor], event_ndim: int, ndim: int) -> Tensor:
     """Concatenation in the last dimension, batch dimensions broadcast."""
-    parts = [_lead(p, event_ndim, ndim) for p in parts]
-    batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
-    return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], -1)
+    return concatenate([_lead(p, event_ndim, ndim) for p in parts], -1, event_ndim)
 
 
 def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim: int) -> Tensor:
@@ -306,11 +305,4 @@ def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim
         _lead(p, 2, ndim) if isinstance(c, Trend) else torch.diag_embed(_lead(p, 1, ndim))
         for p, c in zip(parts, components, strict=True)
     ]
-    batch = broadcast_shapes(*(p.shape[:-2] for p in full))
-    size = sum(p.shape[-1] for p in full)
-    rows, first = [], 0
-    for part in full:
-        part = part.expand(*batch, *part.shape[-2:])
-        rows.append(torch.nn.functional.pad(part, (first, size - first - part.shape[-1])))
-        first += part.shape[-1]
-    return torch.cat(rows, -2)
+    return block_diagonal(*full)

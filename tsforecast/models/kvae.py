@@ -6,8 +6,8 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import kalman
-from tsforecast.core.particles.smoothing import linear_given_switches
+from tsforecast.core.particles.given_switches import linear_given_switches
+from tsforecast.core.sampled_evidence import sampled_evidence
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import check_auxiliary, make_auxiliary
@@ -53,7 +53,7 @@ def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, "
     )
     assert filtered.history is not None
     given = linear_given_switches(system, start, filtered.history, *scaled(time_slice, location, scale))
-    sampled, exact = kalman.sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
+    sampled, exact = sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
     bound = filtered.log_likelihood.sum(0) + (sampled - exact).squeeze(0)
     return -bound / _count(batch)
 

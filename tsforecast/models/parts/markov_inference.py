@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tsforecast.core import particles
 from tsforecast.core.gaussian import map_tensors, register_record
-from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.particles.smoothing import sample_given
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.core.regimes import chain, collapse
 from tsforecast.core.regimes.autoregression import known_lags
 from tsforecast.core.torch_internals import is_transformed

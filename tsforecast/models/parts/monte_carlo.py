@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian, particles
 from tsforecast.core.particles.backward import draw_switches
-from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem
 from tsforecast.core.particles.smoothing import ParticleSmoothed, given_marginals, sample_given, smooth
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.models.parts.auxiliary import decoded, has_moments
 from tsforecast.models.parts.inference import emissions
 from tsforecast.models.parts.marginals import Marginals

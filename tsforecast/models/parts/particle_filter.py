@@ -11,7 +11,8 @@ from torch import Tensor
 from tsforecast.core import Gaussian, particles
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.linalg import NotPositiveDefiniteError
-from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleFiltered, ParticleState
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleFiltered
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics, Particles
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Series, TimeSlice
