@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.gaussian import map_tensors
+from tsforecast.core.particles.resampling import systematic_ancestors
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.bank_members import AbstractBankDynamics, Members, flat, stacked
 from tsforecast.models.parts.inference import AbstractLinearMixture, LinearMember, LinearModel
@@ -339,7 +340,6 @@ def _draw(
     log_weight: Float[Tensor, "series model"], num_samples: int, generator: torch.Generator | None
 ) -> Int[Tensor, "series sample"]:
     """Return the numbers of models drawn by weight, systematically: each about as often as its weight says."""
-    weight = log_weight.detach().exp()
-    start = torch.rand(len(weight), 1, generator=generator, dtype=weight.dtype, device=weight.device)
-    places = (torch.arange(num_samples, dtype=weight.dtype, device=weight.device) + start) / num_samples
-    return torch.searchsorted(weight.cumsum(1), places).clamp_max(weight.shape[1] - 1)
+    known = log_weight.detach()
+    start = torch.rand(len(known), generator=generator, dtype=known.dtype, device=known.device)
+    return systematic_ancestors(known.T, start, num_samples).T

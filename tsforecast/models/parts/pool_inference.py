@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.core.particles.resampling import systematic_ancestors
 from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.inference import (
     AbstractDynamics,
@@ -192,10 +193,9 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
         generator: torch.Generator | None,
     ) -> Float[Tensor, "series sample step target"]:
         """Return draws of the members, in numbers by their weights (systematic sampling)."""
-        weight = self.dynamics.log_weight.exp()
+        weight = self.dynamics.log_weight
         options: dict[str, Any] = {"generator": generator, "device": weight.device}
-        places = (torch.arange(num_samples, device=weight.device) + torch.rand((), **options)) / num_samples
-        members = torch.searchsorted(weight.cumsum(0), places).clamp_max(len(weight) - 1)
+        members = systematic_ancestors(weight.unsqueeze(-1), torch.rand(1, **options), num_samples).squeeze(-1)
         counts = torch.bincount(members, minlength=len(weight)).tolist()
         each = zip(self.each(batch), counts, strict=True)
         paths = torch.cat([draw(k, count, own) for k, ((_, own), count) in enumerate(each) if count], 1)
