@@ -7,8 +7,8 @@ import torch
 
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
 from tsforecast.analysis.explain import explain
-from tsforecast.analysis.news import biggest, news
-from tsforecast.plots.news import plot_news, plot_parts
+from tsforecast.analysis.news import news
+from tsforecast.plots.news import biggest, plot_news, plot_parts
 
 pytestmark = [
     pytest.mark.usefixtures("unchecked_module"),

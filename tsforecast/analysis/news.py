@@ -17,7 +17,7 @@ from tsforecast.core.news import Changes
 from tsforecast.core.news import news as linear_news
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
-from tsforecast.data.tables.naming import as_read, cells_of, standard
+from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.windows import collate, cut, first_value, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
@@ -309,29 +309,3 @@ def _step(entry: dict[str, Any], steps: int) -> pd.Period:
 def _some(items: list[str]) -> str:
     more = len(items) - _NAMED
     return ", ".join(map(repr, items[:_NAMED])) + (f" and {more} more" if more > 0 else "")
-
-
-def biggest(frame: pd.DataFrame, count: int = 8) -> pd.DataFrame:
-    """Return the causes with the largest impacts on the mean of a forecast, one row each, and a row for the others.
-
-    Args:
-        frame: Rows of one series and target, as `news` returns them.
-        count: Causes that have a row of their own.
-
-    Returns:
-        `cause` (kind and time), `impact` on the mean over the forecast's steps, largest first; "others" last.
-    """
-    steps = standard(frame)["timestamp"].nunique()
-    keys = ["kind", "source", "source_target"]
-    sums = frame.groupby(keys, dropna=False, sort=False)["impact"].sum().div(steps).reset_index()
-    sums = sums.iloc[np.argsort(-sums["impact"].abs().to_numpy(), kind="stable")]
-    times = sums["source"].dropna()
-    form = "%Y-%m-%d" if (times == times.dt.normalize()).all() else "%Y-%m-%d %H:%M"
-    names = [
-        kind if pd.isna(source) else f"{kind} {source:{form}}"
-        for kind, source in zip(sums["kind"], sums["source"], strict=True)
-    ]
-    impacts: NDArray[np.float64] = sums["impact"].to_numpy(np.float64)
-    if len(names) > count + 1:
-        names, impacts = [*names[:count], "others"], np.append(impacts[:count], impacts[count:].sum())
-    return pd.DataFrame({"cause": names, "impact": impacts})
