@@ -48,7 +48,10 @@ class ComposedTransition(AbstractLinearGaussian):
         if moved is not None and moved.is_served():
             return moved.belief()
         size = self.structure.noise.shape[-1]
-        first, rest = self.structure.marginal(prior.marginal(slice(size))), self.rest.marginal(_behind(prior, size))
+        first, rest = (
+            self.structure.marginal(prior.marginal(slice(size))),
+            self.rest.marginal(prior.marginal(slice(size, None))),
+        )
         cross = self.structure.push(prior.cov[..., :size, size:]) @ self.rest.matrix.mT
         return Gaussian(concatenate([first.mean, rest.mean], -1, 1), _in_blocks(first.cov, cross, rest.cov))
 
@@ -245,10 +248,6 @@ def _compose(
     structure: tuple[ISSMTransition, ISSMEmission], rest: tuple[DenseForm, DenseForm]
 ) -> tuple[ComposedTransition, ComposedEmission]:
     return ComposedTransition(structure[0], rest[0]), ComposedEmission(structure[1], rest[1])
-
-
-def _behind(belief: Gaussian, size: int) -> Gaussian:
-    return belief.marginal(slice(size, None))
 
 
 def _in_full(blocks: Blocks, size: int) -> Blocks:

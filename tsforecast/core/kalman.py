@@ -14,15 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
-from tsforecast.core.linalg import (
-    broadcast_shapes,
-    check_factor,
-    cholesky,
-    mask_rows,
-    matvec,
-    solve_lower,
-    symmetrise,
-)
+from tsforecast.core.linalg import broadcast_shapes, check_factor, cholesky, mask_rows, matvec, solve_lower, symmetrise
 from tsforecast.core.linear import LinearGaussian
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.system import AbstractLinearSystem

@@ -5,8 +5,7 @@ matrix product, and a block of steps is written down instead of multiplied out.
 
 Time convention: x_t = A x_{t-1} + w_t comes before y_t = C_t x_t + v_t, as in every system of the core. In the
 textbooks' innovation form the trend is emitted as level + slope *before* the step; here it is the structural form
-(Harvey 1989),
-emitted as the level *after* the step: the same forecasts, with noises of level and slope that are independent.
+(Harvey 1989), emitted as the level *after* the step: the same forecasts, with independent noises of level and slope.
 """
 
 import dataclasses
@@ -29,12 +28,7 @@ from tsforecast.core.series.blocks import Blocks, check_terms, flatten_batch
 from tsforecast.core.system import AbstractLinearSystem
 from tsforecast.core.torch_internals import constant, is_transformed
 
-_KINDS = {
-    Level: innovation.LEVEL,
-    Trend: innovation.TREND,
-    Season: innovation.SEASON,
-    Harmonics: innovation.HARMONICS,
-}
+_KINDS = {Level: innovation.LEVEL, Trend: innovation.TREND, Season: innovation.SEASON, Harmonics: innovation.HARMONICS}
 
 
 @register_record

@@ -196,10 +196,8 @@ def _task_of(predictor: Any, data: ForecastTask | pd.DataFrame, windows: int | N
             f"expected a StateSpacePredictor beside a DataFrame, got a {type(predictor).__name__}: its frequency and "
             "horizon say how to split the data; make a task of the frame by read_task"
         )
-    roles = columns_of(predictor.columns if columns is None else columns)
-    return read_task(
-        data, predictor.freq, predictor.prediction_length, windows, columns=roles, categories=predictor.categories
-    )
+    known = {"columns": columns_of(columns or predictor.columns), "categories": predictor.categories}
+    return read_task(data, predictor.freq, predictor.prediction_length, windows, **known)
 
 
 def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, workers: int = 1) -> Baseline | DeepAR:

@@ -5,14 +5,14 @@ import math
 from collections.abc import Iterator
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.core.particles.resampling import systematic_ancestors
 from tsforecast.core.torch_internals import is_transformed
-from tsforecast.models.parts.bank_members import AbstractBankDynamics, Members, flat, stacked
+from tsforecast.models.parts.bank_members import AbstractBankDynamics, Members, Terms, flat, stacked
+from tsforecast.models.parts.bank_paths import apart, draw, picked
 from tsforecast.models.parts.inference import AbstractLinearMixture, LinearMember, LinearModel
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_mixture
@@ -20,19 +20,6 @@ from tsforecast.models.parts.units import Units, in_scale, known_past, last_valu
 from tsforecast.models.parts.volatility import NODES, discounted
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 from tsforecast.models.transformations import transformation_of
-
-
-@dataclasses.dataclass(frozen=True)
-class Terms:
-    """The evidence of each value of a series about each model, 0 where it is missing.
-
-    Attributes:
-        density: Its log-density, under variances that the series has had before.
-        evidence: Its evidence for the weight of the model, see `AbstractBankDynamics.evidence`.
-    """
-
-    density: Float[Tensor, "time series structure transformation"]
-    evidence: Float[Tensor, "time series structure transformation"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -144,12 +131,13 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         """
         state, joints = self._joints(belief, future)
         log_weight, widths = self._weighted(state)
-        chosen = _draw(log_weight, num_samples, generator)
+        chosen = draw(log_weight, num_samples, generator)
         width = self._ahead(widths.flatten(1).gather(1, chosen), future["known_future"].shape[1]).unsqueeze(2)
-        paths = None
+        paths, names = None, self.dynamics.transformations
         for structure, joint in enumerate(joints):
-            samples, mean = (self._apart(x) for x in (joint.sample((num_samples,), generator), joint.mean[None]))
-            paths = self._picked(paths, mean + width * (samples - mean), state, chosen // NODES, structure)
+            drawn = joint.sample((num_samples,), generator)
+            samples, mean = (apart(x, len(names)) for x in (drawn, joint.mean[None]))
+            paths = picked(paths, mean + width * (samples - mean), state, names, chosen // NODES, structure)
         assert paths is not None
         return self._in_units(paths, future["known_future"])
 
@@ -185,21 +173,21 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         """Return joint samples of missing values, by the simulation smoother of models drawn by weight."""
         past, series = near(self.slice_of(batch, "past"), *self.scale_of(batch)), Series.of(batch)
         state = self._after(past, series, None)[0]
-        chosen = _draw(self._weighted(state)[0], num_samples, generator)
+        chosen = draw(self._weighted(state)[0], num_samples, generator)
         width = self._widths_within(past, series).gather(1, chosen.unsqueeze(-1).expand(-1, -1, len(past.values)))
         wide = self.members.wide(past, state.size)
         location, scale = (stacked(x) for x in (state.location, state.scale))
         values, observed = scaled(wide, location, scale)
-        paths = None
+        paths, names = None, self.dynamics.transformations
         for structure, model in enumerate(self.members.models(wide, series)):
             states = kalman.sample_posterior(model.system, model.prior, values, observed, num_samples, generator)
             smoothed, at = kalman.smooth(model.system, model.prior, values, observed).states, model.system.by_step()
             steps = [Gaussian(mean, cov) for mean, cov in zip(smoothed.mean, smoothed.cov, strict=True)]
             mean = torch.cat([at(time)[1].marginal(at_step).mean for time, at_step in enumerate(steps)], -1)
             emitted = torch.cat([at(time)[1].sample(x, generator) for time, x in enumerate(states)], -1)
-            samples, mean = (self._apart(x) for x in (emitted, mean.unsqueeze(0)))
+            samples, mean = (apart(x, self.members.num_transformations) for x in (emitted, mean.unsqueeze(0)))
             samples = mean + width.unsqueeze(2) * (samples - mean)
-            paths = self._picked(paths, samples, state, chosen // NODES, structure)
+            paths = picked(paths, samples, state, names, chosen // NODES, structure)
         assert paths is not None
         return self._in_units(paths, known_past(batch))
 
@@ -284,10 +272,6 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         counts, sums = (x + y for x, y in zip(until, after, strict=True))
         return self.dynamics.volatility(counts, sums).widths().flatten(2).movedim(0, -1)
 
-    def _apart(self, values: Float[Tensor, "sample stacked time"]) -> Tensor:
-        """Return values as (series, sample, transformation, time)."""
-        return values.unflatten(1, (self.members.num_transformations, -1)).permute(2, 0, 1, 3)
-
     def _joints(self, belief: Belief, future: Batch) -> tuple[BankState, list[Gaussian]]:
         """Return the state given the known values of the horizon, and each structure's joint Gaussian given these.
 
@@ -309,37 +293,8 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         values, observed = in_scale(wide.values, stacked(state.location), stacked(state.scale)), wide.observed
         return after, [j.condition(values.squeeze(-1).T, observed.squeeze(-1).T) for j in joints]
 
-    def _picked(
-        self,
-        paths: Tensor | None,
-        samples: Float[Tensor, "series sample transformation time"],
-        state: BankState,
-        chosen: Int[Tensor, "series sample"],
-        structure: int,
-    ) -> Float[Tensor, "series sample time"]:
-        """Return paths in the units of the data, with those of the chosen models of a structure in their places.
-
-        Samples are in scaled units.
-        """
-        samples = samples * state.scale[:, None, :, None] + state.location[:, None, :, None]
-        for number, name in enumerate(self.dynamics.transformations):
-            own = transformation_of(name).restore(samples[:, :, number]) * state.size.unsqueeze(-1)
-            model = structure * self.members.num_transformations + number
-            paths = own if paths is None else torch.where((chosen == model).unsqueeze(-1), own, paths)
-        assert paths is not None
-        return paths
-
     def _in_units(self, paths: Float[Tensor, "series sample time"], known: Tensor) -> Tensor:
         """Return paths, clipped if this was chosen, with known values (not NaN) in their place."""
         samples = self.units.restore(paths).unsqueeze(-1)
         known = known.unsqueeze(1)
         return torch.where(torch.isnan(known), samples, known)
-
-
-def _draw(
-    log_weight: Float[Tensor, "series model"], num_samples: int, generator: torch.Generator | None
-) -> Int[Tensor, "series sample"]:
-    """Return the numbers of models drawn by weight, systematically: each about as often as its weight says."""
-    known = log_weight.detach()
-    start = torch.rand(len(known), generator=generator, dtype=known.dtype, device=known.device)
-    return systematic_ancestors(known.T, start, num_samples).T

@@ -69,6 +69,19 @@ class AbstractBankDynamics(AbstractDynamics):
         """Return the share of a deviation of `volatility` from its prior that remains on average over some steps."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """The evidence of each value of a series about each model, 0 where it is missing.
+
+    Attributes:
+        density: Its log-density, under variances that the series has had before.
+        evidence: Its evidence for the weight of the model, see `AbstractBankDynamics.evidence`.
+    """
+
+    density: Float[Tensor, "time series structure transformation"]
+    evidence: Float[Tensor, "time series structure transformation"]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Members:
     """All models of a bank. Those of a structure are one system; its batch has the transformations one by one.

@@ -10,12 +10,7 @@ from torch import Tensor
 
 from tsforecast.core.particles.resampling import systematic_ancestors
 from tsforecast.core.torch_internals import constant
-from tsforecast.models.parts.inference import (
-    AbstractDynamics,
-    AbstractInference,
-    AbstractLinearMixture,
-    LinearMember,
-)
+from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, AbstractLinearMixture, LinearMember
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.units import Units
 from tsforecast.models.records import Batch, Belief, PoolState
