@@ -15,6 +15,7 @@ from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition, Move, is_served
 from tsforecast.core.linalg import block_diagonal, concatenate, matvec
 from tsforecast.core.linear import (
+    AbstractByMoments,
     AbstractLinearGaussian,
     DiagonalLinearGaussian,
     LinearGaussian,
@@ -31,7 +32,7 @@ DenseForm = LinearGaussian | DiagonalLinearGaussian
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class ComposedTransition(AbstractLinearGaussian):
+class ComposedTransition(AbstractByMoments):
     """Structural states and dense states behind them, moved on each by a transition of its own.
 
     Attributes:
@@ -64,12 +65,6 @@ class ComposedTransition(AbstractLinearGaussian):
         mean = concatenate([first, matvec(matrix, prior.mean[..., size:]) + self.rest.offset], -1, 1)
         noise = concatenate([own.noise, self.rest.variance], -1, 1)
         return Move(own.slopes, mean, prior.cov, own.diagonal, matrix, noise, own.slope)
-
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """Return the earlier state given the later one, by the dense form."""
-        return self.dense().posterior(prior, value, observed)
 
     def joint(
         self, prior: Gaussian
