@@ -91,8 +91,8 @@ def condition_on_blocks(
     shared = mask is None and cov.shape[0] == 1 and all(x is None or x.shape[1] == 1 for x in flat.values())
     # Shared, the series are columns beside one covariance.
     mean, cov = (mean.mT.unsqueeze(0), cov) if shared else (mean.unsqueeze(-1), cov.expand(size, *cov.shape[1:]))
-    apart = lambda x: None if x is None else x.mT.unsqueeze(1) if shared else x.unsqueeze(-1)  # noqa: E731
-    rows, drift = apart(rows), apart(drift)
+    apart = lambda x: x.mT.unsqueeze(1) if shared else x.unsqueeze(-1)  # noqa: E731
+    rows, drift = apart(rows), None if drift is None else apart(drift)
     columns = rows.shape[-1]
     if in_parts:  # a series that is as predicted, beside the others
         drift = None if drift is None else drift.expand(*drift.shape[:-1], columns)

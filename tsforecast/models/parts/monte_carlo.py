@@ -314,9 +314,9 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Return the smoothed components of the batch's past, averaged over regimes; see `Structure.parts_of`."""
-        structure, (system, *tracked) = self.named_structure(), self._tracked(batch, None)
-        smoothed = smooth(system, *tracked, num_samples=_SMOOTHED_PATHS)
-        regimes = (system.regime(switch, time) for time, switch in enumerate(smoothed.switches))
+        structure, tracked = self.named_structure(), self._tracked(batch, None)
+        smoothed = smooth(*tracked, num_samples=_SMOOTHED_PATHS)
+        regimes = (tracked[0].regime(switch, time) for time, switch in enumerate(smoothed.switches))
         emission = emissions(regime.emission for regime in regimes)
         assert self.dynamics.issm is not None
         time_slice = self.slice_of(batch, "past")
