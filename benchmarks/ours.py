@@ -7,7 +7,8 @@ from problems import Problem
 from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kernels
-from tsforecast.core.components import Level, Season
+from tsforecast.core.components import Level
+from tsforecast.core.seasonal import Season
 from tsforecast.core.structural import ISSM
 
 

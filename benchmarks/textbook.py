@@ -13,8 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tsforecast.core.components import Level, Season
-from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.components import Level
+from tsforecast.core.particles.state import ParticleState
+from tsforecast.core.seasonal import Season
 from tsforecast.core.structural import ISSM
 from tsforecast.models import ARSGLSForecaster, RSGLSISSMForecaster
 from tsforecast.models.parts.log_scales import diagonal, variance

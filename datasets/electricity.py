@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from preparation import preparation_parser, prepare
 from tqdm import tqdm
 
 from tsforecast.data.calendar.frequency import to_period
-from tsforecast.data.prepare import preparation_parser, prepare
 from tsforecast.data.task import ForecastTask
 
 READINGS = 4  # in an hour

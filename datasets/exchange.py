@@ -10,9 +10,9 @@ tests on the last 150 days. A folder or archive in GluonTS' layout goes through 
 from pathlib import Path
 
 import numpy as np
+from preparation import preparation_parser, prepare
 
 from tsforecast.data.calendar.frequency import to_period
-from tsforecast.data.prepare import preparation_parser, prepare
 from tsforecast.data.task import ForecastTask
 
 COUNTRIES = ("australia", "britain", "canada", "switzerland", "china", "japan", "new_zealand", "singapore")

@@ -7,8 +7,9 @@ number of windows is found from it. What the metadata lack is given by options. 
 set. An archive is unpacked first.
 """
 
+from preparation import preparation_parser, prepare
+
 from tsforecast.data.folder import read_folder
-from tsforecast.data.prepare import preparation_parser, prepare
 
 
 def main(arguments: list[str] | None = None) -> None:

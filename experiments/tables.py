@@ -5,14 +5,14 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 from tsforecast.cli.provenance import check_rows, provenance
-from tsforecast.io.files import append_rows, replace_file
+from tsforecast.io.files import append_file, replace_file
 
 Job = TypeVar("Job")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -30,6 +30,26 @@ def has_row(table: pathlib.Path, key: Mapping[str, object]) -> bool:
     texts = {name: str(value) for name, value in key.items()}
     with table.open(newline="") as stream:
         return any(texts.items() <= row.items() for row in csv.DictReader(stream))
+
+
+def append_rows(path: str | pathlib.Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Adds rows to a CSV file, all or none of them; a new file begins with the header, in a folder that is made.
+
+    Args:
+        path: File to add to.
+        columns: Those of the file. Cells that a row lacks are empty.
+        rows: Cells by column.
+
+    Raises:
+        OSError: If the rows can not be written, as when the disk is full.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with append_file(path) as file:
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        if path.stat().st_size == 0:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 def widen(table: pathlib.Path, columns: Sequence[str]) -> None:

@@ -40,7 +40,8 @@ from tsforecast.io.tensors import load_tensors
 from tsforecast.live.steps import Steps
 from tsforecast.models.issm import ISSMForecaster
 from tsforecast.online import saved_progress
-from tsforecast.online.prequential import Setup, advance, begin
+from tsforecast.online.prequential import advance
+from tsforecast.online.progress import Setup, begin
 from tsforecast.online.stream import Observation, read_stream
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")

@@ -27,14 +27,13 @@ from tqdm import tqdm
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
-from experiments.tables import ROOT, has_row, widen
+from experiments.tables import ROOT, append_rows, has_row, widen
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.cli.provenance import provenance
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.decisions.play import play
 from tsforecast.decisions.tables import MADE, Table, make_environment, read_table
-from tsforecast.io.files import append_rows
 
 SETS = ("adult", "covertype", "shuttle", "mushroom", "wheel", "mnist")
 STEPS = 5000

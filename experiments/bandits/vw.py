@@ -20,11 +20,10 @@ from tqdm import tqdm
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.bandits.run import COLUMNS, STEPS
-from experiments.tables import ROOT, has_row
+from experiments.tables import ROOT, append_rows, has_row
 from tsforecast.cli.provenance import provenance
 from tsforecast.decisions.environments import Environment
 from tsforecast.decisions.tables import MADE, make_environment, read_table
-from tsforecast.io.files import append_rows
 from tsforecast.learners.statistics import Statistics
 
 WAYS = ("--epsilon 0.05", "--bag 5", "--squarecb")

@@ -35,9 +35,8 @@ from tqdm import tqdm
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.fusion.vae import BOUNDS, MultiSourceVAE, product
-from experiments.tables import ROOT, has_row
+from experiments.tables import ROOT, append_rows, has_row
 from tsforecast.cli.provenance import provenance
-from tsforecast.io.files import append_rows
 from tsforecast.plots import save_figure
 from tsforecast.plots.style import style_axis
 

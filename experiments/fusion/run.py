@@ -24,10 +24,9 @@ from torch import Tensor, nn
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
-from experiments.tables import ROOT, has_row
+from experiments.tables import ROOT, append_rows, has_row
 from tsforecast.cli.provenance import provenance
 from tsforecast.decisions.tables import read_table
-from tsforecast.io.files import append_rows
 from tsforecast.learners import CategoricalLikelihood, expect_of_experts, fuse, lofi, vd_ekf
 from tsforecast.learners.likelihoods.predictions import Expectation
 

@@ -40,10 +40,9 @@ from tqdm import tqdm
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.memory.run import load, log_marginal
-from experiments.tables import ROOT, has_row, widen
+from experiments.tables import ROOT, append_rows, has_row, widen
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
-from tsforecast.io.files import append_rows
 from tsforecast.learners.memory.memory_learner import MemoryLearner
 from tsforecast.plots import COLOURS, save_figure
 from tsforecast.plots.style import style_axis

@@ -33,10 +33,9 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.memory.drift import STREAMS, blocks_of, network_of
 from experiments.memory.run import log_marginal
-from experiments.tables import ROOT, has_row
+from experiments.tables import ROOT, append_rows, has_row
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
-from tsforecast.io.files import append_rows
 
 OURS: dict[str, dict[str, Any]] = {
     "vb": {},

@@ -37,10 +37,9 @@ from tqdm import tqdm
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
-from experiments.tables import ROOT, has_row, widen
+from experiments.tables import ROOT, append_rows, has_row, widen
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
-from tsforecast.io.files import append_rows
 from tsforecast.learners.memory.memory_learner import MemoryLearner, Remembered
 from tsforecast.online.stream import read_stream
 

@@ -29,13 +29,14 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from experiments.policies.config import GRADIENTS, PolicyConfig
 from experiments.policies.config import POLICIES as AGENTS
+from experiments.policies.figure import plot_returns
 from experiments.policies.saved import LearntPolicies, load_policies, save_policies
 from tsforecast.cli import guarded, parsing, runs
 from tsforecast.cli.answers import write_json
 from tsforecast.cli.option_groups import RunOptions, SeedOptions
 from tsforecast.cli.records import option, parser_of
 from tsforecast.io.files import append_file, replace_file
-from tsforecast.plots import plot_returns, save_figure
+from tsforecast.plots import save_figure
 from tsforecast.progress import is_watched, quiet
 
 log = logging.getLogger("tsforecast.policy")  # whose messages are shown

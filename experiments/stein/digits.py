@@ -23,9 +23,8 @@ from torch import Tensor, nn
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
-from experiments.tables import ROOT, has_row
+from experiments.tables import ROOT, append_rows, has_row
 from tsforecast.cli.provenance import provenance
-from tsforecast.io.files import append_rows
 from tsforecast.learners import CategoricalLikelihood, s2vgd, svgd
 
 METHODS: dict[str, Any] = {

@@ -29,11 +29,10 @@ from tqdm import tqdm
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
-from experiments.tables import ROOT, has_row
+from experiments.tables import ROOT, append_rows, has_row
 from tsforecast.cli.provenance import provenance
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.data.folder import data_home
-from tsforecast.io.files import append_rows
 from tsforecast.learners import GaussianLikelihood, SteinLearner, s2vgd, svgd
 from tsforecast.learners.evidence.pseudo_observation import Points
 from tsforecast.learners.particles.stein import Moments

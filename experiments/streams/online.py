@@ -24,9 +24,9 @@ from sklearn import datasets
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from experiments.tables import append_rows
 from tsforecast import learners
 from tsforecast.cli.provenance import provenance
-from tsforecast.io.files import append_rows
 from tsforecast.learners.loop import AbstractLearner, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -31,8 +31,8 @@ from river import datasets, drift, dummy, forest, linear_model, optim, preproces
 from river.datasets import synth
 from tqdm import tqdm
 
+from experiments.tables import append_rows
 from tsforecast.cli.provenance import provenance
-from tsforecast.io.files import append_rows
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
 from tsforecast.online.stream import STREAMS, Observation, read_stream
 

@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsforecast.io.binary import load_arrays
+from tsforecast.io.binary import check_archive
 from tsforecast.io.files import replace_file
-from tsforecast.io.reading import parse_json
+from tsforecast.io.reading import expect_file, first_line, parse_json
 
 FORMAT = 1
 DIVISOR = 8  # of height and width: networks for images halve them three times
@@ -131,7 +131,7 @@ def load_video(path: str | Path) -> Video:
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path}: expected a whole npz file, as numpy.savez_compressed(path, frames=...) writes it")
     try:
-        arrays, others = load_arrays(path, {"frames", "frames_bits", "observed", "metadata", *TRUTHS})
+        arrays, others = _load_arrays(path, {"frames", "frames_bits", "observed", "metadata", *TRUTHS})
         return _from_arrays(arrays, others)
     except (ValueError, TypeError) as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
@@ -290,3 +290,35 @@ def _pixels(frames: NDArray[Any], observed: NDArray[np.bool_]) -> NDArray[Any]:
             "convert 0 to 255 by frames.astype(np.uint8)"
         )
     return values == 1 if ((values == 0) | (values == 1)).all() else values
+
+
+def _load_arrays(path: str | Path, wanted: Collection[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Arrays of an npz file; those of Python objects are refused, since they run code.
+
+    Args:
+        path: Of the file.
+        wanted: Names of the arrays to read; some may not be there.
+
+    Returns:
+        The arrays by name, and the names of all others, which were not read.
+
+    Raises:
+        ValueError: If the file is damaged, no npz file, or a bomb.
+    """
+    path = expect_file(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_archive(archive, path)
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if name in wanted}
+            others = sorted(set(file.files) - set(wanted))
+    except OSError:
+        raise
+    except Exception as error:  # a file can be damaged in any way
+        message = first_line(error)[:200]
+        known = str(path) in message
+        raise ValueError(message if known else f"{path}: damaged, or no npz file ({message})") from error
+    for name, values in arrays.items():
+        if not isinstance(values, np.ndarray):  # what lies in the archive under its name is given as it is
+            raise ValueError(f"{path}: expected an array {name!r}, got something else")
+    return arrays, others

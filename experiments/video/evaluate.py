@@ -35,6 +35,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from experiments.video.charts import horizon_plot, switch_plot
 from experiments.video.costs import Stopwatch, peak_memory
 from experiments.video.data import Video
+from experiments.video.differences import mean_difference
 from experiments.video.films import gif
 from experiments.video.floors import FLOORS, floors
 from experiments.video.frames import batches, filled, filtered, futures, hide, pixels, tracks, whiten
@@ -52,7 +53,6 @@ from experiments.video.trained import (
 )
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.cli.provenance import provenance
-from tsforecast.evaluation.compare import mean_difference
 from tsforecast.io.files import replace_file
 from tsforecast.plots import save_figure
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from experiments.video.data import Video, make_batch
+from experiments.video.paths import decode, forecast_paths, smoothed_paths
 from experiments.video.trained import AHEAD, SEEN, Model, use_particles
-from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.models import Batch
-from tsforecast.models.frame_paths import decode, forecast_paths, smoothed_paths
 
 _BATCH = 32
 _AT_LEAST = 64  # particles for filling in, of which there is little choice otherwise
@@ -41,7 +41,7 @@ def futures(
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
     """Sampled futures of one sequence after the other, (sample, time, height, width).
 
-    Gives the frames drawn along the paths, and those expected along them; see `tsforecast.models.frame_paths`.
+    Gives the frames drawn along the paths, and those expected along them; see `experiments.video.paths`.
     """
     with _bar(video, "forecasts") as bar:
         for batch in batches(video, SEEN, model.device):

@@ -85,7 +85,7 @@ def test_gains_in_a_mixture_are_means_of_those_in_its_models(planted):
     (prepared,) = histories.transform(iter(entries[-1:]), is_train=True)
     batch = collate([cut(prepared, STEPS, None, 0)], histories.device)
     with torch.no_grad():
-        whole, one, two = (mean_squares(x, batch, 100) for x in (pool.prediction_net.inference, member, bank))
+        whole, one, two = (mean_squares(x.linear, batch, 100) for x in (pool.prediction_net.inference, member, bank))
         assert set(whole) == {"error", "level"}
         for name in whole:
             torch.testing.assert_close(whole[name], 0.5 * one[name] + 0.5 * two[name])

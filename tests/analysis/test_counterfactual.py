@@ -18,7 +18,7 @@ from tsforecast.analysis.regression import (
     sizes_of_growth,
 )
 from tsforecast.analysis.structures import _WEIGHTS, STRUCTURES, Grid, Point, StructuralModel, System
-from tsforecast.core.components import Season
+from tsforecast.core.seasonal import Season
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
 

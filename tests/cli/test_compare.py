@@ -9,11 +9,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from tests.cli.test_commands import SHORT, csv, data, refused  # noqa: F401
 from tsforecast.cli import main
-from tsforecast.evaluation import mean_difference, paired_difference
+from tsforecast.evaluation import paired_difference
 from tsforecast.evaluation.page import page
 from tsforecast.plots import colour_of, save_figure
 
@@ -187,21 +186,6 @@ def test_runs_that_cannot_be_compared_are_refused(scored, worse, tmp_path, capsy
     assert "there is no run folder" in refused(capsys, "compare", tmp_path / "nowhere")
     refused(capsys, "compare")
     assert not (tmp_path / "page.html").exists()
-
-
-def test_means_over_independent_pairs_have_students_interval():
-    generator = np.random.default_rng(0)
-    first = generator.normal(size=7)
-    second = first + generator.normal(0.3, 0.1, size=7)
-    found = mean_difference(first, second)
-    oracle = stats.ttest_rel(first, second).confidence_interval(0.95)
-    assert found.estimate == pytest.approx((first - second).mean())
-    assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high))
-    alone = mean_difference([2.0], [1.0])
-    assert (alone.estimate, alone.low, alone.high) == (1.0, -np.inf, np.inf)
-    for bad in ([1.0, 2.0], [], [[1.0]]):
-        with pytest.raises(ValueError, match="expected two vectors of scores"):
-            mean_difference(bad, [1.0] if bad else [])
 
 
 @pytest.mark.parametrize(("series", "windows", "enough"), [(1, 3, False), (2, 2, False), (2, 3, True), (6, 1, True)])

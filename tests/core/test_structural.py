@@ -20,8 +20,8 @@ from tsforecast.core import (
     kalman,
     map_tensors,
 )
-from tsforecast.core.components import DECAY
 from tsforecast.core.disturbances import disturbances
+from tsforecast.core.seasonal import DECAY
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
 STEPS = 26  # two blocks of twelve and a rest

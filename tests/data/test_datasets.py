@@ -16,6 +16,7 @@ from tsforecast.data.catalog import SCRIPTS, load_task
 from tsforecast.io.packed import unpack
 
 FOLDER = Path(__file__).parents[2] / "datasets"
+sys.path.append(str(FOLDER))  # as a script that is run has its folder there
 
 
 def script(name):

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from experiments.tables import append_rows
 from tsforecast.cli import recipes, train
 from tsforecast.evaluation import BASELINES
-from tsforecast.io.files import append_rows
 
 RESULTS = Path(__file__).resolve().parents[2] / "experiments" / "table1" / "results" / "table1.csv"
 

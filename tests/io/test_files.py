@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from experiments.tables import append_rows
 from tsforecast.io import files, locks
-from tsforecast.io.files import append_rows, remove_leftovers, replace_file, replace_folder
+from tsforecast.io.files import remove_leftovers, replace_file, replace_folder
 from tsforecast.io.locks import lock_folder
 from tsforecast.io.tensors import save_tensors
 

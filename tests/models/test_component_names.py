@@ -1,6 +1,7 @@
 import pytest
 
-from tsforecast.core.components import Harmonics, Level, Season, Trend
+from tsforecast.core.components import Level, Trend
+from tsforecast.core.seasonal import Harmonics, Season
 from tsforecast.models.parts.component_names import component_names, parse_component
 
 

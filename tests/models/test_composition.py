@@ -1,5 +1,6 @@
 """How models are put together: of parts, by final classes, in two files."""
 
+import ast
 import inspect
 import os
 import re
@@ -38,6 +39,16 @@ def test_no_concrete_method_is_overridden(name):
             own = {name for name in own if not name.startswith("__")}
             assert not own & concrete, (cls, own & concrete)
             concrete |= {name for name in own if not getattr(vars(cls)[name], "__isabstractmethod__", False)}
+
+
+def test_no_analysis_asks_which_inference_a_model_has():
+    """It asks what an inference can do, so that a new one is one file."""
+    concrete = {type(make_model(kind).inference).__name__ for kind in MODELS.values()}
+    files = [*(ROOT / "tsforecast" / "analysis").glob("*.py"), *(ROOT / "tsforecast" / "plots").glob("*.py")]
+    assert len(files) > 20
+    for file in files:
+        names = {node.id for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Name)}
+        assert not names & concrete, file
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -126,6 +126,39 @@ def test_parameters_that_are_not_used_are_not_made(case, sizes):
         assert (parameter.grad != 0).any(), name
 
 
+@pytest.mark.parametrize("case", [*LINEAR, *BANKS, *POOLS])
+def test_the_members_of_a_linear_mixture_are_the_components_of_its_forecast(case):
+    """By the forecast of each member's own system."""
+    model, entries = model_and_entries(case)
+    linear, batch = model.inference.linear, make_batch(model, entries[:1], train=False)
+    if linear is None:
+        assert case in POOLS
+        assert any(member.linear is None for member in model.inference.members)
+        return
+    belief = linear.filter(batch)[0]
+    pytree.tree_map(
+        lambda a, b: torch.testing.assert_close(a, b, **EXACT),
+        linear.filter(batch, linear.begin(batch, batch))[0],
+        belief,
+    )
+    marginals = linear.marginals(belief, batch)
+    for apart in (False, True):
+        means, counts = [], []
+        for member in linear.members_of(batch, "future", belief, apart):
+            steps = member.model.system.marginals(member.model.prior, HORIZON).mean * member.scale + member.location
+            means += [steps[:, row] for row in range(steps.shape[1]) for _ in range(member.components)]
+            counts += [member.components] * steps.shape[1]
+        torch.testing.assert_close(torch.stack(means).double(), marginals.mean[0], **EXACT)
+        weights = torch.cat([weight[0] for weight in linear.weights(belief)])
+        each = torch.cat([(w / count).expand(count) for w, count in zip(weights, counts, strict=True)])
+        torch.testing.assert_close(each.double(), marginals.log_weight[0].exp(), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", SWITCHING + MARKOV)
+def test_a_model_with_a_switch_is_no_linear_mixture(case):
+    assert make_model(case).inference.linear is None
+
+
 def test_a_series_alone_equals_itself_in_a_batch(case, monkeypatch):
     """Beside longer ones, which it is padded for."""
     model, entries = model_and_entries(case)

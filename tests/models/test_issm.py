@@ -14,7 +14,7 @@ from statsmodels.tsa.statespace.mlemodel import MLEModel
 from statsmodels.tsa.statespace.structural import UnobservedComponents
 
 from tests.models.cases import make_batch, make_entries, make_model
-from tsforecast.core.components import DECAY
+from tsforecast.core.seasonal import DECAY
 from tsforecast.data import load_task
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import collate, cut

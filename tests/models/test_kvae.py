@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.models.cases import make_batch, make_entries, make_model, without
-from tsforecast.core import kalman
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.core.particles.smoothing import linear_given_switches
+from tsforecast.core.particles.given_switches import linear_given_switches
+from tsforecast.core.sampled_evidence import sampled_evidence
 from tsforecast.models import KVAERBForecaster, Series
 from tsforecast.models import make_model as build
 from tsforecast.models.parts.units import scaled
@@ -20,7 +20,7 @@ def filtered_by(model, batch, num_particles=1, seed=0):
     location, scale = model.inference.scale_of(batch)
     time_slice = model.inference.slice_of(batch, "both")
     torch.manual_seed(seed)
-    filtered, system, start = model.inference.run(
+    filtered, system, start = model.inference.filtering.run(
         time_slice, Series.of(batch), location, scale, num_particles=num_particles, keep_history=True
     )
     values, observed = scaled(time_slice, location, scale)
@@ -117,7 +117,7 @@ def test_the_sampled_evidence_has_the_exact_one_as_its_mean(case):
     model, batch = make_case(case, (9, 5))
     with torch.no_grad():
         given = given_repeated(model, batch, 3000)
-        draws = kalman.sampled_evidence(*given)
+        draws = sampled_evidence(*given)
         expected = given[0].log_likelihood(*given[1:]).sum(0)
     assert draws.std(0).min() > 0.1
     assert ((draws.mean(0) - expected[0]) / (draws.std(0) / math.sqrt(len(draws)))).abs().max() < 4
@@ -126,7 +126,7 @@ def test_the_sampled_evidence_has_the_exact_one_as_its_mean(case):
 def test_its_gradient_is_unbiased_and_has_a_variance_that_the_exact_one_has_not():
     model, batch = make_case("kvae-mc", (5, 4))
     given = given_repeated(model, batch, 240)
-    groups = kalman.sampled_evidence(*given).unflatten(0, (12, 20)).mean(1).sum(-1)
+    groups = sampled_evidence(*given).unflatten(0, (12, 20)).mean(1).sum(-1)
     expected = given[0].log_likelihood(*given[1:]).sum(0).mean(0).sum()
     parameter = model.dynamics.log_inverse_noises
     gradients = torch.stack([torch.autograd.grad(x, parameter, retain_graph=True)[0] for x in groups])
@@ -150,7 +150,7 @@ def test_the_sampled_bound_is_the_exact_one_plus_noise():
     torch.manual_seed(0)
     filtered, system, start, values, observed = filtered_by(sampled, batch)
     given = linear_given_switches(system, start, filtered.history, values, observed)
-    expected = found[0] + (kalman.sampled_evidence(*given) - given[0].log_likelihood(*given[1:]).sum(0)).squeeze(0)
+    expected = found[0] + (sampled_evidence(*given) - given[0].log_likelihood(*given[1:]).sum(0)).squeeze(0)
     torch.testing.assert_close(found[1], expected, **EXACT)
 
 

@@ -686,7 +686,7 @@ def test_particles_read_the_end_of_a_history_alone(case, options):
     batch = make_batch(model, make_entries(lengths=(14, 11, 6)))
     location, scale = model.inference.scale_of(batch)
     past = model.inference.slice_of(batch, "past")
-    filtered, _, start = seeded(model.inference.run, past, Series.of(batch), location, scale)
+    filtered, _, start = seeded(model.inference.filtering.run, past, Series.of(batch), location, scale)
     assert len(filtered.log_likelihood) == len(past.values)
     assert (filtered.effective_sample_size[:-3] == model.inference.particles.num_particles).all()
     if case != "kvae-rb":  # whose weights never differ
@@ -998,7 +998,7 @@ def test_what_is_tracked_is_the_filter_step_by_step(case):
         for steps in (3, history.log_weight.shape[0]):
             cut = {key: x[:, :steps] if key.startswith("past_") else x for key, x in batch.items()}
             location, scale = model.inference.scale_of(batch)
-            stop = model.inference.run(
+            stop = model.inference.filtering.run(
                 model.inference.slice_of(cut, "past"),
                 Series.of(batch),
                 location,

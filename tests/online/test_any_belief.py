@@ -8,7 +8,8 @@ from tests.learners.particles import make_particles
 from tests.online.test_stream import follow
 from tsforecast.learners import LEARNERS, GaussianLikelihood, LearnerConfig, NamedLearner
 from tsforecast.online.config import OnlineConfig
-from tsforecast.online.prequential import Setup, advance, movement, scores
+from tsforecast.online.prequential import advance, movement, scores
+from tsforecast.online.progress import Setup
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
 from tsforecast.online.saved_progress import load, save
 from tsforecast.online.sklearn import BayesianOnlineClassifier, BayesianOnlineRegressor

@@ -8,7 +8,8 @@ from tests.online.test_stream import follow, make_table, without_clock
 from tsforecast.cli import main
 from tsforecast.learners import LearnerConfig
 from tsforecast.online.config import OnlineConfig
-from tsforecast.online.prequential import Setup, advance
+from tsforecast.online.prequential import advance
+from tsforecast.online.progress import Setup
 from tsforecast.online.saved_progress import load, save
 from tsforecast.online.stream import Observation, read_stream
 

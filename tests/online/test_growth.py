@@ -12,7 +12,8 @@ from tests.online.test_features import config
 from tests.online.test_stream import follow
 from tsforecast.learners import LEARNERS, CategoricalLikelihood, GaussianLikelihood, ModuleNetwork, NamedLearner
 from tsforecast.learners.networks.layer_chain import as_network
-from tsforecast.online.prequential import Setup, advance
+from tsforecast.online.prequential import advance
+from tsforecast.online.progress import Setup
 from tsforecast.online.river import OnlineClassifier, OnlineRegressor
 from tsforecast.online.saved_progress import load, save
 from tsforecast.online.stream import Observation

@@ -19,7 +19,8 @@ from tsforecast import learners
 from tsforecast.cli import main
 from tsforecast.learners import LearnerConfig
 from tsforecast.online.config import OnlineConfig
-from tsforecast.online.prequential import Setup, advance, begin, scores
+from tsforecast.online.prequential import advance, scores
+from tsforecast.online.progress import Setup, begin
 from tsforecast.online.saved_progress import load, save
 from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream

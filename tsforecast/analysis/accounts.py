@@ -18,10 +18,9 @@ from tsforecast.data.checks import as_numbers
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.models import Belief, Series
-from tsforecast.models.parts.exact import ExactInference
+from tsforecast.models import Belief
+from tsforecast.models.parts.inference import AbstractLinearMixture
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.units import scaled
 
 _HELD = 30_000_000  # numbers of the covariances of a batch, which a smoother keeps
 _PATHS = 200  # of the next step, where its distribution has no closed form
@@ -147,9 +146,9 @@ def _account(
 
 def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
     """Return the number of series to take at a time."""
-    inference = histories.net.inference
+    linear = histories.net.inference.linear
     with torch.no_grad():
-        size = num_states(inference, collate([window], histories.device))
+        size = 1 if linear is None else num_states(linear, collate([window], histories.device))
     return max(1, min(histories.batch_size, _HELD // (3 * min(length, SEGMENT) * size**2)))
 
 
@@ -161,28 +160,30 @@ def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> l
     """Return the account of each of the series of a batch; all are of one length."""
     exponents = histories.exponents(windows)
     batch = collate(windows, histories.device, exponents)
-    inference = histories.net.inference
-    if isinstance(inference, ExactInference):
-        return _exact(inference, batch, learn, exponents)
+    linear = histories.net.inference.linear
+    if linear is not None and linear.is_single:
+        return _exact(linear, batch, learn, exponents)
     begin = max(learn // 2, 1)  # the belief there has a scale
-    (rows, changed), squares = _by_step(histories, batch, begin), mean_squares(inference, batch, learn) or {}
+    rows, changed = _by_step(histories, batch, begin)
+    one_target = histories.net.data.num_targets == 1
+    squares = mean_squares(linear, batch, learn) if linear is not None and one_target else {}
     roots = {name: x[begin:].sqrt().double().cpu().numpy() for name, x in squares.items()}
     shocks = [{name: x[:, series] for name, x in roots.items()} for series in range(len(rows))]
     return [(one, None, *rest) for one, rest in zip(rows, zip(shocks, exponents, changed, strict=True), strict=True)]
 
 
-def _exact(inference: ExactInference, batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]) -> list[_Found]:
+def _exact(
+    linear: AbstractLinearMixture[Any], batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]
+) -> list[_Found]:
     """Return the account of a linear system, by its filter and its smoother."""
-    location, scale = inference.scale_of(_steps(batch, 0, learn))
-    time_slice = inference.slice_of(batch, "past")
-    model = inference.dynamics.linear(time_slice, Series.of(batch))
-    values, observed = scaled(time_slice, location, scale)
-    structure = inference.dynamics.structure
+    begun = linear.begin(batch, _steps(batch, 0, learn))
+    (member,) = linear.members_of(batch, "past", begun)
+    model, (location, scale), (values, observed) = member.model, (member.location, member.scale), member.data
+    structure, units = member.structure, linear.units
     parts, again = parts_of_state(structure, model.prior.mean.shape[-1]), shift_of(structure, model.prior.cov)
     outlier, changed = outliers(model.system, model.prior, values, observed, again)
     seen = ~outlier if observed is None else observed & ~outlier
     ours = disturbances(model.system, model.prior, values, None if bool(seen.all()) else seen, (changed, again))
-    units = inference.units
     shocks = ours.shocks.abs().double().cpu().numpy()
     per_series = []
     for series, powers in enumerate(exponents):

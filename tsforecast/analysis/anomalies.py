@@ -82,16 +82,13 @@ def anomalies(
         ValueError: If the data or an option are not as expected, a date is outside of the data, or a series has too few
             steps before it.
     """
-    if not 0 < rate < 0.5:
-        raise ValueError(f"expected a false-alarm rate between 0 and 0.5, got {rate}")
-    if given not in GIVEN:
-        raise ValueError(f"expected given to be 'past' or 'all', got {given!r}")
-    if stretch is not None and stretch < 2:
-        raise ValueError(f"expected a stretch of at least 2 steps, got {stretch}")
+    _check_options(rate, given, stretch)
     entries, alias, targets, read = _entries(data, predictor, columns, freq)
     learn = [learning_steps(entry, since) for entry in entries]
     if predictor is None:
         predictor = trained(entries, learn, alias, seed)
+    season = default_season(alias)
+    lengths = stretch or min(max(season, SHORTEST), _LONGEST), season
     tables = []
     for account, first in zip(accounts(predictor, entries, learn), learn, strict=True):
         if given == "all" and account.others is None:
@@ -99,15 +96,20 @@ def anomalies(
                 f"given='all' needs a model that is one linear system, as issm and gls are; of "
                 f"{type(predictor.prediction_net).__name__} take given='past'"
             )
-        season = default_season(alias)
-        length = stretch or min(max(season, SHORTEST), _LONGEST)
-        tables += [
-            _judged(account, k, first, rate, given == "all", (length, season), targets) for k in range(len(targets))
-        ]
+        tables += [_judged(account, k, first, rate, given == "all", lengths, targets) for k in range(len(targets))]
     frame = pd.concat(tables, ignore_index=True)
     _say_counts(frame, len(tables), several=len(targets) > 1)
-    frame = frame if len(targets) > 1 else frame.drop(columns="target")
+    frame = frame.drop(columns=[] if len(targets) > 1 else "target")
     return frame if read is None else as_read(frame, read, cells_of(entries))
+
+
+def _check_options(rate: float, given: str, stretch: int | None) -> None:
+    if not 0 < rate < 0.5:
+        raise ValueError(f"expected a false-alarm rate between 0 and 0.5, got {rate}")
+    if given not in GIVEN:
+        raise ValueError(f"expected given to be 'past' or 'all', got {given!r}")
+    if stretch is not None and stretch < 2:
+        raise ValueError(f"expected a stretch of at least 2 steps, got {stretch}")
 
 
 def _say_counts(frame: pd.DataFrame, series: int, several: bool) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tsforecast.analysis.mixture_news import has_shares
 from tsforecast.analysis.mixture_parts import mixture_parts
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
@@ -16,7 +15,8 @@ from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.models import AbstractForecaster, ExactInference
+from tsforecast.models import AbstractForecaster
+from tsforecast.models.parts.inference import AbstractLinearMixture
 
 
 def explain(
@@ -52,8 +52,9 @@ def explain(
     """
     net = predictor.prediction_net
     assert isinstance(net, AbstractForecaster)
-    is_mixture = has_shares(net.inference) and not isinstance(net.inference, ExactInference)
-    if net.dynamics.structure is None and not is_mixture:
+    linear = net.inference.linear
+    mixture = None if linear is None or linear.is_single else linear
+    if net.dynamics.structure is None and mixture is None:
         raise ValueError(
             f"the state of this {type(net).__name__} has no components with names: expected an issm or a deepstate, or "
             "another model trained with components, as in `train gls --components auto`"
@@ -68,7 +69,7 @@ def explain(
     for entry in entries:
         histories.check(entry, predictor.prediction_length)
         now, was = (
-            _mixed(predictor, net, entry, hidden) if is_mixture else _parts(predictor, net, entry, hidden, seed)
+            _mixed(predictor, mixture, entry, hidden) if mixture else _parts(predictor, net, entry, hidden, seed)
             for hidden in (0, steps)
         )
         frames.append(_frame(predictor, entry, now, was))
@@ -116,7 +117,7 @@ def _parts(
 
 
 def _mixed(
-    predictor: StateSpacePredictor, net: AbstractForecaster, entry: Mapping[str, Any], hidden: int
+    predictor: StateSpacePredictor, mixture: AbstractLinearMixture[Any], entry: Mapping[str, Any], hidden: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
     """Return the parts of a forecast of a mixture of linear models; None for a series without earlier values."""
     known = _without_last(entry, hidden)
@@ -127,7 +128,7 @@ def _mixed(
     exponents = predictor.histories().exponents([window])
     batch = collate([window], predictor.device, exponents)
     with torch.no_grad():
-        parts = mixture_parts(net.inference, net.filter(batch)[0], batch)
+        parts = mixture_parts(mixture, mixture.filter(batch)[0], batch)
     return {
         name: tuple(in_units(x.cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
         for name, pair in parts.items()

@@ -13,35 +13,30 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import AbstractLinearSystem, Gaussian, kalman
+from tsforecast.core import kalman
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.models import Batch, Belief, ExactInference
-from tsforecast.models.parts.bank_inference import BankInference
-from tsforecast.models.parts.bank_members import stacked
-from tsforecast.models.parts.inference import LinearModel, emissions
+from tsforecast.models import Batch, Belief
+from tsforecast.models.parts.inference import AbstractLinearMixture, LinearMember, emissions
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.pool_inference import PoolInference
-from tsforecast.models.parts.structure import Structure
-from tsforecast.models.parts.volatility import NODES
 
 REST, FIT = "rest", "fit"
 _STEP = 1e-3  # of a deviation, for the slope of a mean
 Parts = dict[str, tuple[Float[Tensor, " horizon"], Float[Tensor, " horizon"]]]
 
 
-def mixture_parts(inference: Any, belief: Belief, future: Batch) -> Parts:
+def mixture_parts(linear: AbstractLinearMixture[Any], belief: Belief, future: Batch) -> Parts:
     """Return mean and standard deviation of each part of the forecast of one series, and of their sum "fit".
 
     Deviations are those of the mixture, to the first order in transformations. What has no name is the part "rest".
 
     Args:
-        inference: Of a model that `tsforecast.analysis.mixture_news.has_shares`, of one target.
+        linear: Of one target.
         belief: The belief at the end of the past.
         future: Its `future_*` fields are read.
     """
     first: dict[str, Tensor] = {}
     second: dict[str, Tensor] = {}
-    for weight, parts in _weighed(inference, belief, future):
+    for weight, parts in _weighed(linear, belief, future):
         for name, (mean, variance) in parts.items():
             first[name] = first.get(name, 0.0) + weight * mean
             second[name] = second.get(name, 0.0) + weight * (variance + mean.square())
@@ -49,24 +44,23 @@ def mixture_parts(inference: Any, belief: Belief, future: Batch) -> Parts:
     return {name: (first[name], (second[name] - first[name].square()).clamp_min(0).sqrt()) for name in names}
 
 
-def _weighed(inference: Any, belief: Belief, future: Batch) -> Iterator[tuple[Tensor, Parts]]:
+def _weighed(linear: AbstractLinearMixture[Any], belief: Belief, future: Batch) -> Iterator[tuple[Tensor, Parts]]:
     """Yield the weight of each component of a mixture, with mean and variance of its parts in the units of the data."""
-    if isinstance(inference, PoolInference):
-        weights = inference.dynamics.log_weight.exp()
-        for (member, own), known, weight in zip(inference.each(future), belief.pool.members, weights, strict=True):
-            for share, parts in _weighed(member, known, own):
-                yield weight.to(share) * share, parts
-        return
-    mixture = inference.marginals(belief, future)
-    for number, parts in enumerate(_of_models(inference, belief, future)):
-        count = NODES if isinstance(inference, BankInference) else 1
-        for component in range(number * count, (number + 1) * count):
-            fields = ("log_weight", "mean", "deviation", "size")
-            one = {name: getattr(mixture, name)[:, component : component + 1].double() for name in fields}
-            alone = dataclasses.replace(
-                mixture, **one, transformations=mixture.transformations[component : component + 1]
-            )
-            yield alone.log_weight.exp()[0, 0], _in_units(alone, parts)
+    mixture = linear.marginals(belief, future)
+    assert mixture is not None
+    component = 0
+    for member in linear.members_of(future, "future", belief):
+        parts = _parts(member)
+        for row in range(len(member.transformations)):
+            for _ in range(member.components):
+                place = slice(component, component + 1)
+                fields = ("log_weight", "mean", "deviation", "size")
+                one = {name: getattr(mixture, name)[:, place].double() for name in fields}
+                alone = dataclasses.replace(mixture, **one, transformations=mixture.transformations[place])
+                both = alone.mean[0, 0, :, 0], alone.deviation[0, 0, :, 0]
+                own = {name: (mean[row], deviation[row]) for name, (mean, deviation) in parts.items()}
+                yield alone.log_weight.exp()[0, 0], _in_units(alone, own or {REST: both, FIT: both})
+                component += 1
 
 
 def _in_units(alone: Marginals, parts: Parts) -> Parts:
@@ -90,43 +84,13 @@ def _in_units(alone: Marginals, parts: Parts) -> Parts:
     return {**shares, FIT: (means(whole), (slope * parts[FIT][1].double()).square())}
 
 
-def _of_models(inference: ExactInference | BankInference, belief: Belief, future: Batch) -> Iterator[Parts]:
-    """Yield the parts of each linear model over the horizon, in transformed units."""
-    time_slice = inference.slice_of(future, "future")
-    steps, has_covariates = len(time_slice.time_feat), time_slice.dynamic_real.shape[-1] > 0
-    if isinstance(inference, BankInference):
-        state = belief.bank
-        location, scale = (stacked(x) for x in (state.location, state.scale))
-        systems = inference.members.systems(state, belief.series, time_slice)
-        for member, (before, system) in zip(inference.dynamics.structures, systems, strict=True):
-            assert member.structure is not None
-            parts = _parts(member.structure, before, system, location, scale, steps, has_covariates)
-            for row in range(len(location)):
-                yield {name: (mean[row], deviation[row]) for name, (mean, deviation) in parts.items()}
-        return
-    system = inference.dynamics.linear(time_slice, belief.series, belief.memory).system
-    if inference.dynamics.structure is None:
-        whole = inference.marginals(belief, future)
-        both = whole.mean[0, 0, :, 0], whole.deviation[0, 0, :, 0]
-        yield {REST: both, FIT: both}
-        return
-    own = inference.dynamics.structure
-    parts = _parts(own, belief.gaussian, system, belief.location, belief.scale, steps, has_covariates)
-    yield {name: (mean[0], deviation[0]) for name, (mean, deviation) in parts.items()}
-
-
-def _parts(
-    structure: Structure,
-    before: Gaussian,
-    system: AbstractLinearSystem,
-    location: Float[Tensor, "series 1"],
-    scale: Float[Tensor, "series 1"],
-    steps: int,
-    has_covariates: bool,
-) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the parts of every step, (series, time), see `Structure.parts_of`; the sum last."""
+def _parts(member: LinearMember) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the parts of every step, (series, time), see `Structure.parts_of`; the sum last; none without names."""
+    if member.structure is None:
+        return {}
+    system, before, steps = member.model.system, member.model.prior, len(member.time_slice.values)
     states, _ = kalman.forecast(system, before, steps)
     emission = emissions(system.at(time)[1] for time in range(steps))
-    effect = LinearModel(system, before).effect if has_covariates else None
+    effect = member.model.effect if member.time_slice.dynamic_real.shape[-1] else None
     several = map_tensors(lambda x: x.unsqueeze(1), states)
-    return structure.parts_of(several, emission, effect, location, scale)
+    return member.structure.parts_of(several, emission, effect, member.location, member.scale)

@@ -12,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsforecast.analysis.mixture_news import Cell, has_shares, shares
+from tsforecast.analysis.mixture_news import Cell, shares
 from tsforecast.core.news import Changes
 from tsforecast.core.news import news as linear_news
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
-from tsforecast.data.tables.naming import as_read, cells_of, standard
+from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.windows import collate, cut, first_value, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
-from tsforecast.models import AbstractForecaster, ExactInference, Series
-from tsforecast.models.parts.units import scaled
+from tsforecast.models import AbstractForecaster
+from tsforecast.models.parts.inference import AbstractLinearMixture
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def news(
         ValueError: If the model is not linear, no series is in both data, one ends earlier than before, or the
             forecasts have no step in common; the message names the series.
     """
-    net = _linear(predictor)
+    linear = _linear(predictor)
     earlier, _ = _by_item(predictor, before, "before", columns)
     later, read = _by_item(predictor, after, "after", columns)
     common = [item for item in later if item in earlier]
@@ -86,7 +86,7 @@ def news(
     if alone := sorted({*earlier} ^ {*later}):
         log.warning("%d series are in one of both data alone, and left out: %s", len(alone), _some(alone))
     with torch.no_grad():
-        table = pd.concat([_Pair.of(predictor, net, earlier[item], later[item]).frame() for item in common])
+        table = pd.concat([_Pair.of(predictor, linear, earlier[item], later[item]).frame() for item in common])
     table = table.reindex(columns=[*_COLUMNS]).reset_index(drop=True)
     return table if read is None else as_read(table, read, cells_of(later.values()))
 
@@ -97,7 +97,7 @@ class _Pair:
 
     Attributes:
         predictor: Whose horizon is that of the steps compared.
-        net: In float64.
+        linear: Inference in float64.
         before: The series before, on the steps of both; missing steps at its end.
         after: The series after, on the same steps, with covariates of its own.
         earlier: The series before, as its forecast sees it.
@@ -106,7 +106,7 @@ class _Pair:
     """
 
     predictor: StateSpacePredictor
-    net: AbstractForecaster
+    linear: AbstractLinearMixture[Any]
     before: dict[str, Any]
     after: dict[str, Any]
     earlier: dict[str, Any]
@@ -115,7 +115,11 @@ class _Pair:
 
     @classmethod
     def of(
-        cls, predictor: StateSpacePredictor, net: AbstractForecaster, before: dict[str, Any], after: dict[str, Any]
+        cls,
+        predictor: StateSpacePredictor,
+        linear: AbstractLinearMixture[Any],
+        before: dict[str, Any],
+        after: dict[str, Any],
     ) -> "_Pair":
         histories = predictor.histories()
         for entry in (before, after):
@@ -153,7 +157,7 @@ class _Pair:
         one = {**before, **window, **covariates, "target": was if np.ndim(before["target"]) > 1 else was[0]}
         two = {**one, "target": now if np.ndim(before["target"]) > 1 else now[0]}
         two |= {"feat_dynamic_real": changed} if covariates else {}
-        return cls(short, net, one, two, before, after, last - end)
+        return cls(short, linear, one, two, before, after, last - end)
 
     @property
     def steps(self) -> int:
@@ -162,31 +166,25 @@ class _Pair:
 
     def frame(self) -> pd.DataFrame:
         """Return all causes of all steps."""
-        inference = self.net.inference
         was, now = self._batch(self.before), self._batch(self.after)
-        if not isinstance(inference, ExactInference):
+        if not self.linear.is_single:
             longer = with_prediction_length(self.predictor, self.predictor.prediction_length + self.ahead)
             first = _batch_alone(longer, self.earlier)
-            change = shares(inference, was, now, first, _batch_alone(self.predictor, self.alone))
+            change = shares(self.linear, was, now, first, _batch_alone(self.predictor, self.alone))
             parts = [self._row(cell) for cell in change.cells]
             parts += [self._rest(kind, impact) for kind, impact in change.others.items()]
             return self._framed(parts, change.before, change.after)
-        location, scale = inference.scale_of(was)
-        means, values = [], []
-        change = None
-        for batch in (was, now):
-            time_slice = inference.slice_of(batch, "both")
-            model = inference.dynamics.linear(time_slice, Series.of(batch))
-            values.append(_seen(*scaled(time_slice, location, scale))[: self.steps, 0])
-            change = linear_news(model.system, model.prior, values[0], values[-1], self.predictor.prediction_length)
-            means.append(change.before)
-        assert change is not None
-        # Data before under covariates before and after, data after, and data after in their own units.
-        start, moved, end = (x * scale + location for x in (*means, change.after))
+        # Data before under covariates before and after.
+        (old,), (new,) = (self.linear.members_of(batch, "both", self.linear.begin(batch, was)) for batch in (was, now))
+        values, location, scale = [one.seen[: self.steps, 0] for one in (old, new)], old.location[0], old.scale[0]
+        start, change = (
+            linear_news(one.model.system, one.model.prior, values[0], last, self.predictor.prediction_length)
+            for one, last in ((old, values[0]), (new, values[1]))
+        )
+        # Data after in the units before, and in their own.
+        start, moved, end = (x * scale + location for x in (start.before, change.before, change.after))
         final = self._own_forecast()
-        parts = [
-            self._rows(getattr(change, kind), kind, location[0], scale[0]) for kind in ("revised", "withdrawn", "new")
-        ]
+        parts = [self._rows(getattr(change, kind), kind, location, scale) for kind in ("revised", "withdrawn", "new")]
         parts += [self._rest("covariates", moved - start), self._rest("rescaled", final - end)]
         return self._framed(parts, start, final)
 
@@ -211,10 +209,9 @@ class _Pair:
     def _own_forecast(self) -> Tensor:
         """Return the forecast from the data after as `predict` makes it, (horizon, target)."""
         batch = _batch_alone(self.predictor, self.alone)
-        belief, _ = self.net.filter(batch)
-        assert isinstance(self.net.inference, ExactInference)
-        joint = self.net.inference.predictive(belief, batch)
-        return joint.mean.reshape(self.predictor.prediction_length, -1)
+        marginals = self.linear.marginals(self.linear.filter(batch)[0], batch)
+        assert marginals is not None
+        return marginals.mean[0, 0]
 
     def _row(self, cell: Cell) -> pd.DataFrame:
         """Return a row for each step of an observation, in the units of the data."""
@@ -259,20 +256,22 @@ class _Pair:
         return pd.DataFrame(rows | {"impact": impact.numpy().ravel()})
 
 
-def _linear(predictor: StateSpacePredictor) -> AbstractForecaster:
-    """Return the model in float64.
+def _linear(predictor: StateSpacePredictor) -> AbstractLinearMixture[Any]:
+    """Return the inference of the model in float64.
 
     Raises:
         ValueError: If it is neither linear in the observations nor a mixture of such models.
     """
     net = predictor.prediction_net
     assert isinstance(net, AbstractForecaster)
-    if not has_shares(net.inference):
+    if net.inference.linear is None:
         raise ValueError(
             f"expected a model whose forecast is linear in the observations (issm, gls, deepstate), or a bank or pool "
             f"of such models, got {type(net).__name__}, in which shares of observations do not add up"
         )
-    return copy.deepcopy(net).cpu().double().eval()
+    linear = copy.deepcopy(net).cpu().double().eval().inference.linear
+    assert linear is not None
+    return linear
 
 
 def _by_item(
@@ -302,11 +301,6 @@ def _exact(window: dict[str, Any]) -> dict[str, Any]:
     return {**batch, "past_target": torch.from_numpy(np.asarray(window["past_target"], np.float64))[None]}
 
 
-def _seen(values: Tensor, observed: Tensor | None) -> Tensor:
-    """Return scaled values with NaN where they are missing or too far."""
-    return values if observed is None else torch.where(observed, values, torch.nan)
-
-
 def _step(entry: dict[str, Any], steps: int) -> pd.Period:
     with expected_alias_warnings():
         return entry["start"] + steps
@@ -315,29 +309,3 @@ def _step(entry: dict[str, Any], steps: int) -> pd.Period:
 def _some(items: list[str]) -> str:
     more = len(items) - _NAMED
     return ", ".join(map(repr, items[:_NAMED])) + (f" and {more} more" if more > 0 else "")
-
-
-def biggest(frame: pd.DataFrame, count: int = 8) -> pd.DataFrame:
-    """Return the causes with the largest impacts on the mean of a forecast, one row each, and a row for the others.
-
-    Args:
-        frame: Rows of one series and target, as `news` returns them.
-        count: Causes that have a row of their own.
-
-    Returns:
-        `cause` (kind and time), `impact` on the mean over the forecast's steps, largest first; "others" last.
-    """
-    steps = standard(frame)["timestamp"].nunique()
-    keys = ["kind", "source", "source_target"]
-    sums = frame.groupby(keys, dropna=False, sort=False)["impact"].sum().div(steps).reset_index()
-    sums = sums.iloc[np.argsort(-sums["impact"].abs().to_numpy(), kind="stable")]
-    times = sums["source"].dropna()
-    form = "%Y-%m-%d" if (times == times.dt.normalize()).all() else "%Y-%m-%d %H:%M"
-    names = [
-        kind if pd.isna(source) else f"{kind} {source:{form}}"
-        for kind, source in zip(sums["kind"], sums["source"], strict=True)
-    ]
-    impacts: NDArray[np.float64] = sums["impact"].to_numpy(np.float64)
-    if len(names) > count + 1:
-        names, impacts = [*names[:count], "others"], np.append(impacts[:count], impacts[count:].sum())
-    return pd.DataFrame({"cause": names, "impact": impacts})

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch.utils import _pytree as pytree
 
 from tsforecast.analysis.regime_tables import changes_table, joined, regimes_table
-from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.regimes.changes import find_changes
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
@@ -186,7 +185,7 @@ def _batches(
 
 
 def bytes_of_particles(histories: Histories, entry: dict[str, Any], num_samples: int) -> int:
-    """Return the approximate bytes for the regimes of a series in a model with particles; 0 in others.
+    """Return the approximate bytes for the regimes of a series.
 
     A filter keeps the particles of each step, and each path looks at all those of a step at once.
 
@@ -200,8 +199,6 @@ def bytes_of_particles(histories: Histories, entry: dict[str, Any], num_samples:
     batch = collate([cut(prepared, steps, 1, 0)], histories.device)
     with torch.no_grad():
         state = histories.net.inference.filter(batch)[0].state
-    if not isinstance(state, ParticleState):
-        return 0
     kept = sum(x.numel() * x.element_size() for x in pytree.tree_leaves(state) if isinstance(x, torch.Tensor))
     return kept * (_COPIES * steps + _AT_A_STEP * num_samples)
 

@@ -13,70 +13,42 @@ from torch import Tensor
 
 from tsforecast.core.components import Component, Level, Trend
 from tsforecast.core.disturbances import Disturbances, disturbances
-from tsforecast.models import Batch, ExactInference, Series
-from tsforecast.models.parts.bank_inference import BankInference
-from tsforecast.models.parts.bank_members import stacked
-from tsforecast.models.parts.pool_inference import PoolInference
+from tsforecast.models import Batch
+from tsforecast.models.parts.inference import AbstractLinearMixture
 from tsforecast.models.parts.structure import Structure
-from tsforecast.models.parts.units import in_scale, near, scaled
+from tsforecast.models.parts.units import in_scale
 
 LEVEL, SLOPE, SEASON, REST, ERROR = "level", "slope", "season", "rest", "error"  # parts of a state, and the observation
 Squares = dict[str, Float[Tensor, "time series"]]
 
 
-def mean_squares(inference: Any, batch: Batch, first: int) -> Squares | None:
+def mean_squares(linear: AbstractLinearMixture[Any], batch: Batch, first: int) -> Squares:
     """Return the mean squares of the auxiliary residuals of the models of a mixture, by part.
 
     Args:
-        inference: Of a bank, of a linear model of one target, or of a pool of such.
+        linear: Of one target.
         batch: Its past is read.
         first: Steps at the beginning, from which scales are taken.
 
     Returns:
-        Under `ERROR` those of observations given all others; None where a model is not linear, or has several targets.
+        Under `ERROR` those of observations given all others. A model without a part has no shocks to it.
     """
-    if inference.units.data.num_targets > 1:
-        return None
-    if isinstance(inference, PoolInference):
-        weights = inference.dynamics.log_weight.exp().tolist()
-        parts = [mean_squares(member, own, first) for member, own in inference.each(batch)]
-        known = [part for part in parts if part is not None]
-        return None if len(known) < len(parts) else _sum(list(zip(weights, known, strict=True)))
     early = {name: x[:, :first] if name.startswith("past_") else x for name, x in batch.items()}
-    time_slice, series = inference.slice_of(batch, "past"), Series.of(batch)
-    if isinstance(inference, ExactInference):
-        location, scale = inference.scale_of(early)
-        model = inference.dynamics.linear(time_slice, series)
-        residuals = disturbances(model.system, model.prior, *scaled(time_slice, location, scale))
-        values = in_scale(time_slice.values, location, scale)
-        return _squares(residuals, values, inference.dynamics.structure)
-    if not isinstance(inference, BankInference):
-        return None
-    begun, members = inference.filter(early)[0], inference.members
-    posterior = inference.dynamics.log_weight(inference.filter(batch)[0].bank.evidence).exp()
-    wide = members.wide(near(time_slice, begun.location, begun.scale), begun.bank.size)
-    location, scale = (stacked(x) for x in (begun.bank.location, begun.bank.scale))
-    parts, count = [], members.num_transformations
-    for number, (member, model) in enumerate(
-        zip(inference.dynamics.structures, members.models(wide, series), strict=True)
-    ):
-        residuals = disturbances(model.system, model.prior, *scaled(wide, location, scale))
-        own = _squares(residuals, in_scale(wide.values, location, scale), member.structure)
-        for code, weight in enumerate(posterior[:, number].unbind(-1)):
-            parts.append((weight, {name: x.unflatten(1, (count, -1))[:, code] for name, x in own.items()}))
-    return _sum(parts)
+    begun, weights = linear.begin(batch, early), linear.weights(linear.filter(batch)[0])
+    total: Squares = {}
+    for member, weight in zip(linear.members_of(batch, "past", begun), weights, strict=True):
+        residuals = disturbances(member.model.system, member.model.prior, *member.data)
+        values = in_scale(member.time_slice.values, member.location, member.scale)
+        for name, x in _squares(residuals, values, member.structure).items():
+            mean = (weight.T * x.unflatten(1, (len(member.transformations), -1))).sum(1)
+            total[name] = total.get(name, torch.zeros_like(mean)) + mean
+    return total
 
 
-def num_states(inference: Any, batch: Batch) -> int:
-    """Return the size of the largest state that a linear model of a mixture has, all transformations together."""
-    if isinstance(inference, PoolInference):
-        return max(num_states(member, own) for member, own in inference.each(batch))
-    if isinstance(inference, BankInference):
-        sizes = [one.structure.num_states for one in inference.dynamics.structures if one.structure is not None]
-        return max(sizes) * inference.members.num_transformations
-    if not isinstance(inference, ExactInference):
-        return 1
-    return inference.dynamics.linear(inference.slice_of(batch, "past"), Series.of(batch)).prior.mean.shape[-1]
+def num_states(linear: AbstractLinearMixture[Any], batch: Batch) -> int:
+    """Return the size of the largest state of a linear model, all transformations together."""
+    members = linear.members_of(batch, "past", linear.begin(batch, batch))
+    return max(one.model.prior.mean.shape[-1] * len(one.transformations) for one in members)
 
 
 def _squares(residuals: Disturbances, values: Tensor, structure: Structure | None) -> Squares:
@@ -85,15 +57,6 @@ def _squares(residuals: Disturbances, values: Tensor, structure: Structure | Non
     for name, places in parts_of_state(structure, residuals.shocks.shape[-1]).items():
         squares[name] = residuals.shocks[..., places].square().amax(-1)
     return squares
-
-
-def _sum(parts: list[tuple[Any, Squares]]) -> Squares:
-    """Return sums by part, each times its weight; a model without a part has no shocks to it."""
-    total: Squares = {}
-    for weight, squares in parts:
-        for name, x in squares.items():
-            total[name] = total.get(name, torch.zeros_like(x)) + weight * x
-    return total
 
 
 def parts_of_state(structure: Structure | None, size: int) -> dict[str, list[int]]:

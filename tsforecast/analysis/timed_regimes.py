@@ -13,7 +13,7 @@ from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.timed_answers import rows_of, smoothed_regimes
 from tsforecast.forecasting.timed_histories import TimedHistories
-from tsforecast.models import ParticleInference
+from tsforecast.models.parts.regimes import AbstractRegimeInference
 
 
 def timed_regimes(
@@ -43,7 +43,7 @@ def timed_regimes(
         ValueError: If the model has no two regimes, the level is not between 0 and 1, or data are not as expected.
     """
     net = predictor.net
-    if not isinstance(net.inference, ParticleInference):
+    if not isinstance(net.inference, AbstractRegimeInference):
         raise ValueError(f"expected a model that has regimes, sgls or rsgls-issm; {type(net).__name__} has none")
     tables, changes = [], []
     entries, read = predictor.read_named(source, columns)

@@ -21,7 +21,8 @@ from tsforecast.cli.memory import check_learner_memory, refused_memory
 from tsforecast.cli.stream_source import are_classes, duration, observations, until_a_target
 from tsforecast.io.files import append_file, replace_file
 from tsforecast.online.config import OnlineConfig
-from tsforecast.online.prequential import Progress, Setup, advance, begin, movement, scores
+from tsforecast.online.prequential import advance, movement, scores
+from tsforecast.online.progress import Progress, Setup, begin
 from tsforecast.online.saved_progress import load, save
 from tsforecast.online.stream import Observation
 from tsforecast.plots import plot_stream, save_figure

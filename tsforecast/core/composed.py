@@ -13,8 +13,9 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition, Move, is_served
-from tsforecast.core.linalg import broadcast_shapes, matvec
+from tsforecast.core.linalg import block_diagonal, concatenate, matvec
 from tsforecast.core.linear import (
+    AbstractByMoments,
     AbstractLinearGaussian,
     DiagonalLinearGaussian,
     LinearGaussian,
@@ -31,7 +32,7 @@ DenseForm = LinearGaussian | DiagonalLinearGaussian
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class ComposedTransition(AbstractLinearGaussian):
+class ComposedTransition(AbstractByMoments):
     """Structural states and dense states behind them, moved on each by a transition of its own.
 
     Attributes:
@@ -48,9 +49,12 @@ class ComposedTransition(AbstractLinearGaussian):
         if moved is not None and moved.is_served():
             return moved.belief()
         size = self.structure.noise.shape[-1]
-        first, rest = self.structure.marginal(prior.marginal(slice(size))), self.rest.marginal(_behind(prior, size))
+        first, rest = (
+            self.structure.marginal(prior.marginal(slice(size))),
+            self.rest.marginal(prior.marginal(slice(size, None))),
+        )
         cross = self.structure.push(prior.cov[..., :size, size:]) @ self.rest.matrix.mT
-        return Gaussian(_cat([first.mean, rest.mean], -1, 1), _in_blocks(first.cov, cross, rest.cov))
+        return Gaussian(concatenate([first.mean, rest.mean], -1, 1), _in_blocks(first.cov, cross, rest.cov))
 
     def moved(self, prior: Gaussian) -> Move | None:
         """Return the transition as the program takes it; None where it does not take it, or such a belief."""
@@ -58,15 +62,9 @@ class ComposedTransition(AbstractLinearGaussian):
             return None
         own, matrix, size = self.structure, self.rest.matrix, self.structure.noise.shape[-1]
         first = own.push(prior.mean[..., :size].unsqueeze(-1)).squeeze(-1)
-        mean = _cat([first, matvec(matrix, prior.mean[..., size:]) + self.rest.offset], -1, 1)
-        noise = _cat([own.noise, self.rest.variance], -1, 1)
+        mean = concatenate([first, matvec(matrix, prior.mean[..., size:]) + self.rest.offset], -1, 1)
+        noise = concatenate([own.noise, self.rest.variance], -1, 1)
         return Move(own.slopes, mean, prior.cov, own.diagonal, matrix, noise, own.slope)
-
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """Return the earlier state given the later one, by the dense form."""
-        return self.dense().posterior(prior, value, observed)
 
     def joint(
         self, prior: Gaussian
@@ -81,17 +79,19 @@ class ComposedTransition(AbstractLinearGaussian):
         size, rest = self.structure.noise.shape[-1], self.rest
         first, others = value[..., :size], value[..., size:]
         if isinstance(rest, LinearGaussian):
-            return _cat([self.structure.sample(first, generator), rest.sample(others, generator)], -1, 1)
+            return concatenate([self.structure.sample(first, generator), rest.sample(others, generator)], -1, 1)
         moved = [self.structure.push(first.unsqueeze(-1)).squeeze(-1), matvec(rest.matrix, others) + rest.offset]
-        return with_noise(_cat(moved, -1, 1), _cat([self.structure.noise, rest.variance], -1, 1), generator)
+        return with_noise(
+            concatenate(moved, -1, 1), concatenate([self.structure.noise, rest.variance], -1, 1), generator
+        )
 
     def dense(self) -> LinearGaussian:
         """Return the same conditional by its matrices."""
         first, rest = self.structure.dense(), self.rest.dense()
         return LinearGaussian(
-            _block_diagonal(first.matrix, rest.matrix),
-            _cat([first.offset, rest.offset], -1, 1),
-            _block_diagonal(first.noise, rest.noise),
+            block_diagonal(first.matrix, rest.matrix),
+            concatenate([first.offset, rest.offset], -1, 1),
+            block_diagonal(first.noise, rest.noise),
         )
 
 
@@ -156,7 +156,7 @@ class ComposedEmission(AbstractLinearGaussian):
         first, rest = self.structure.dense(), self.rest.dense()
         out = rest.offset.shape[-1]
         return LinearGaussian(
-            _cat([_padded(first.matrix, out, -2), rest.matrix], -1, 2),
+            concatenate([_padded(first.matrix, out, -2), rest.matrix], -1, 2),
             _padded(first.offset, out) + rest.offset,
             _padded(_padded(first.noise, out), out, -2) + rest.noise,
         )
@@ -206,13 +206,13 @@ class ComposedSystem(AbstractLinearSystem):
         two = _in_full(self.rest.blocks(first, length, count), rest_size)
         pairs = _aligned(one, two)
         return Blocks(
-            matrix=_cat(pairs["matrix"], -1, 2),
+            matrix=concatenate(pairs["matrix"], -1, 2),
             offset=torch.add(*pairs["offset"]),
             noise=torch.add(*pairs["noise"]),
-            cross=_cat(pairs["cross"], -1, 2),
-            transition=_block_diagonal(*pairs["transition"]),
-            state_offset=_cat(pairs["state_offset"], -1, 1),
-            state_noise=_block_diagonal(*pairs["state_noise"]),
+            cross=concatenate(pairs["cross"], -1, 2),
+            transition=block_diagonal(*pairs["transition"]),
+            state_offset=concatenate(pairs["state_offset"], -1, 1),
+            state_noise=block_diagonal(*pairs["state_noise"]),
         )
 
 
@@ -225,7 +225,7 @@ def beside(first: Gaussian, rest: Gaussian | None) -> Gaussian:
     """Return the joint Gaussian of independent states; the first alone where there are no others."""
     if rest is None:
         return first
-    return Gaussian(_cat([first.mean, rest.mean], -1, 1), _block_diagonal(first.cov, rest.cov))
+    return Gaussian(concatenate([first.mean, rest.mean], -1, 1), block_diagonal(first.cov, rest.cov))
 
 
 def compose_steps(
@@ -243,10 +243,6 @@ def _compose(
     structure: tuple[ISSMTransition, ISSMEmission], rest: tuple[DenseForm, DenseForm]
 ) -> tuple[ComposedTransition, ComposedEmission]:
     return ComposedTransition(structure[0], rest[0]), ComposedEmission(structure[1], rest[1])
-
-
-def _behind(belief: Gaussian, size: int) -> Gaussian:
-    return belief.marginal(slice(size, None))
 
 
 def _in_full(blocks: Blocks, size: int) -> Blocks:
@@ -303,18 +299,6 @@ def _padded(x: Tensor, size: int, dim: int = -1) -> Tensor:
     return torch.nn.functional.pad(x, (*[0, 0] * (-1 - dim), 0, missing)) if missing else x
 
 
-def _cat(parts: list[Tensor], dim: int, event_ndim: int) -> Tensor:
-    """Concatenate tensors along `dim`, after all dimensions before the last `event_ndim` are broadcast."""
-    batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
-    return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], dim)
-
-
 def _in_blocks(first: Tensor, cross: Tensor, rest: Tensor) -> Tensor:
     """Return the symmetric matrix with these blocks on and above its diagonal."""
-    return _cat([_cat([first, cross], -1, 2), _cat([cross.mT, rest], -1, 2)], -2, 2)
-
-
-def _block_diagonal(first: Tensor, rest: Tensor) -> Tensor:
-    """Return the matrix of two blocks."""
-    pad = torch.nn.functional.pad
-    return _cat([pad(first, (0, rest.shape[-1])), pad(rest, (first.shape[-1], 0))], -2, 2)
+    return concatenate([concatenate([first, cross], -1, 2), concatenate([cross.mT, rest], -1, 2)], -2, 2)

@@ -87,49 +87,64 @@ def disturbances(
     begins, beliefs = range(0, len(values), SEGMENT), [prior]
     for time in begins[:-1]:
         beliefs.append(filtered(time, beliefs[-1])[0])
+    back = lambda later, x: _step_back(*at(x[0]), later, *x[1:])  # noqa: E731
 
-    def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
-        time, value, mask, mean, cov = x
-        transition, emission = at(time)
-        emission = emission.dense()
-        before, among = Gaussian(mean, cov), emission.marginal(Gaussian(mean, cov))
-        matrix, masked = mask_rows(emission.matrix.expand(*value.shape, -1), among.cov, mask)
-        inverse = torch.cholesky_inverse(cholesky(masked, "the predictive covariance of an observation"))
-        inverse = torch.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), inverse, 0.0)
-        gain = before.cov @ matrix.mT @ inverse
-        residual = torch.where(mask, value - among.mean, 0.0)
-        u = torch.where(mask, matvec(inverse, residual) - matvec(gain.mT, later.mean), 0.0)
-        learnt = later.cov @ gain
-        precision = symmetrise(inverse + gain.mT @ learnt)
-        score = later.mean + matvec(matrix.mT, u)
-        # (I - K C)' Q (I - K C) + C' S^{-1} C by products of few columns: no product of two square matrices.
-        crossed = learnt @ matrix
-        information = symmetrise(later.cov - crossed - crossed.mT + matrix.mT @ precision @ matrix)
-        # Of what is missing: q and u have the covariances Q, D and -Q K.
-        carried, beside = emission.matrix @ before.cov, among.cov * mask.unsqueeze(-2)
-        smoothed = among.mean + matvec(carried, later.mean) + matvec(beside, u)
-        both = carried @ later.cov @ (carried.mT - 2 * gain @ beside.mT) + beside @ precision @ beside.mT
-        spread = among.variance - both.diagonal(dim1=-2, dim2=-1)
-        diagonal = torch.where(mask, precision.diagonal(dim1=-2, dim2=-1), 1.0)
-        others = torch.where(mask, value - u / diagonal, smoothed)
-        width = torch.where(mask, 1 / diagonal, spread)
-        size = information.diagonal(dim1=-2, dim2=-1)
-        shocks = torch.where(size > 1e-9, score * size.clamp_min(1e-9).rsqrt(), 0.0)
-        moved = _pulled(transition, _pulled(transition, information).mT)
-        later = Gaussian(_pulled(transition, score.unsqueeze(-1)).squeeze(-1), symmetrise(moved))
-        return later, (among.mean, among.variance, others, width, shocks)
-
-    batch, size = values.shape[1:-1], prior.mean.shape[-1]
-    later, segments = Gaussian(values.new_zeros(*batch, size), values.new_zeros(*batch, size, size)), []
+    nothing = values.new_zeros(*values.shape[1:-1], prior.mean.shape[-1])
+    later, segments = Gaussian(nothing, torch.diag_embed(nothing)), []
     for time, belief in zip(reversed(begins), reversed(beliefs), strict=True):
         predicted, where = filtered(time, belief)[1], slice(time, time + SEGMENT)
         steps = range(time, time + len(values[where]))
-        later, stacks = scan(
-            step, later, (steps, values[where], seen[where], predicted.mean, predicted.cov), reverse=True
-        )
+        later, stacks = scan(back, later, (steps, values[where], seen[where], predicted), reverse=True)
         segments.append(stacks)
     ahead, variance, others, width, shocks = (torch.cat(parts[::-1]) for parts in zip(*segments, strict=True))
     return Disturbances((ahead, variance), (others, width), shocks)
+
+
+def _step_back(
+    transition: AbstractLinearGaussian,
+    emission: AbstractLinearGaussian,
+    later: Gaussian,
+    value: Tensor,
+    mask: Tensor,
+    before: Gaussian,
+) -> tuple[Gaussian, tuple]:
+    """Return A' r and A' N A of a step, and the moments and residuals there; see `disturbances`.
+
+    Args:
+        transition: Into the step.
+        emission: From it.
+        later: A' r and A' N A of the step after this one.
+        value: The observation.
+        mask: False where a component is missing.
+        before: The predicted state.
+    """
+    emission = emission.dense()
+    among = emission.marginal(before)
+    matrix, masked = mask_rows(emission.matrix.expand(*value.shape, -1), among.cov, mask)
+    inverse = torch.cholesky_inverse(cholesky(masked, "the predictive covariance of an observation"))
+    inverse = torch.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), inverse, 0.0)
+    gain = before.cov @ matrix.mT @ inverse
+    residual = torch.where(mask, value - among.mean, 0.0)
+    u = torch.where(mask, matvec(inverse, residual) - matvec(gain.mT, later.mean), 0.0)
+    learnt = later.cov @ gain
+    precision = symmetrise(inverse + gain.mT @ learnt)
+    score = later.mean + matvec(matrix.mT, u)
+    # (I - K C)' Q (I - K C) + C' S^{-1} C by products of few columns: no product of two square matrices.
+    crossed = learnt @ matrix
+    information = symmetrise(later.cov - crossed - crossed.mT + matrix.mT @ precision @ matrix)
+    # Of what is missing: q and u have the covariances Q, D and -Q K.
+    carried, beside = emission.matrix @ before.cov, among.cov * mask.unsqueeze(-2)
+    smoothed = among.mean + matvec(carried, later.mean) + matvec(beside, u)
+    both = carried @ later.cov @ (carried.mT - 2 * gain @ beside.mT) + beside @ precision @ beside.mT
+    spread = among.variance - both.diagonal(dim1=-2, dim2=-1)
+    diagonal = torch.where(mask, precision.diagonal(dim1=-2, dim2=-1), 1.0)
+    others = torch.where(mask, value - u / diagonal, smoothed)
+    width = torch.where(mask, 1 / diagonal, spread)
+    size = information.diagonal(dim1=-2, dim2=-1)
+    shocks = torch.where(size > 1e-9, score * size.clamp_min(1e-9).rsqrt(), 0.0)
+    moved = _pulled(transition, _pulled(transition, information).mT)
+    later = Gaussian(_pulled(transition, score.unsqueeze(-1)).squeeze(-1), symmetrise(moved))
+    return later, (among.mean, among.variance, others, width, shocks)
 
 
 def _pulled(transition: AbstractLinearGaussian, x: Float[Tensor, "*batch state column"]) -> Tensor:

@@ -12,7 +12,13 @@ from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.kernels import structural
 from tsforecast.core.kernels.calls import serves
 from tsforecast.core.linalg import add_diagonal, broadcast_shapes, symmetrise
-from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian, condition_scalar, with_noise
+from tsforecast.core.linear import (
+    AbstractByMoments,
+    AbstractLinearGaussian,
+    LinearGaussian,
+    condition_scalar,
+    with_noise,
+)
 from tsforecast.core.torch_internals import constant, normal
 
 
@@ -56,7 +62,7 @@ def is_served(prior: Gaussian, *others: Tensor | None, observed: Tensor | None =
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class ISSMTransition(AbstractLinearGaussian):
+class ISSMTransition(AbstractByMoments):
     """x_t given x_{t-1}: dampings on the diagonal, and slopes added to their levels.
 
     Attributes:
@@ -107,12 +113,6 @@ class ISSMTransition(AbstractLinearGaussian):
         added = x if self.slope is None else x * self.slope.unsqueeze(-1)
         batch = broadcast_shapes(moved.shape, added.shape)
         return moved.expand(batch).index_add(-2, place, added.expand(batch).index_select(-2, source))
-
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """Return the earlier state given the later one, by the dense form."""
-        return self.dense().posterior(prior, value, observed)
 
     def joint(
         self, prior: Gaussian

@@ -205,3 +205,18 @@ def _largest_singular_value(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Te
 
 # After which a singular value that is smaller by a part in a million is gone.
 _SQUARINGS = 20
+
+
+def concatenate(parts: list[Tensor], dim: int, event_ndim: int) -> Tensor:
+    """Return tensors side by side in a dimension, after all dimensions before the last `event_ndim` are broadcast."""
+    batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
+    return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], dim)
+
+
+def block_diagonal(*parts: Float[Tensor, "..."]) -> Float[Tensor, "*batch rows columns"]:
+    """Return the matrix with these blocks on its diagonal; batch dimensions broadcast."""
+    rows, first, size = [], 0, sum(part.shape[-1] for part in parts)
+    for part in parts:
+        rows.append(torch.nn.functional.pad(part, (first, size - first - part.shape[-1])))
+        first += part.shape[-1]
+    return concatenate(rows, -2, 2)

@@ -72,9 +72,20 @@ class AbstractLinearGaussian(abc.ABC):
         """Return the same conditional by its matrices."""
 
 
+class AbstractByMoments(AbstractLinearGaussian, abc.ABC):
+    """A conditional with a posterior by its joint moments."""
+
+    def posterior(
+        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
+    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+        """Return p(a | b = value) and log p(value); see `condition`."""
+        mean, cross, among = self.joint(prior)
+        return condition(prior, value - mean, cross, among, observed)
+
+
 @register_record
 @dataclasses.dataclass(frozen=True)
-class LinearGaussian(AbstractLinearGaussian):
+class LinearGaussian(AbstractByMoments):
     """p(b | a) = N(b; matrix a + offset, noise). The offset includes the terms of inputs u (B u or D u).
 
     Attributes:
@@ -91,13 +102,6 @@ class LinearGaussian(AbstractLinearGaussian):
         """Return p(b) = N(matrix m + offset, matrix V matrix' + noise)."""
         mean, _, cov = _push(self.matrix, prior, self.offset, self.noise, with_cross=False)
         return Gaussian(mean, cov)
-
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """Return p(a | b = value) and log p(value); see `condition`."""
-        mean, cross, among = self.joint(prior)
-        return condition(prior, value - mean, cross, among, observed)
 
     def joint(
         self, prior: Gaussian
@@ -121,7 +125,7 @@ class LinearGaussian(AbstractLinearGaussian):
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class DiagonalLinearGaussian(AbstractLinearGaussian):
+class DiagonalLinearGaussian(AbstractByMoments):
     """p(b | a) = N(b; matrix a + offset, diag(variance)): sampling it needs no factorisation.
 
     Attributes:
@@ -138,13 +142,6 @@ class DiagonalLinearGaussian(AbstractLinearGaussian):
         """Return p(b) = N(matrix m + offset, matrix V matrix' + diag(variance))."""
         mean, _, cov = _push(self.matrix, prior, self.offset, self.variance, with_cross=False, diagonal=True)
         return Gaussian(mean, cov)
-
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """Return the posterior of the same conditional by its matrices."""
-        mean, cross, among = self.joint(prior)
-        return condition(prior, value - mean, cross, among, observed)
 
     def joint(
         self, prior: Gaussian

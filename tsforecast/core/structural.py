@@ -5,8 +5,7 @@ matrix product, and a block of steps is written down instead of multiplied out.
 
 Time convention: x_t = A x_{t-1} + w_t comes before y_t = C_t x_t + v_t, as in every system of the core. In the
 textbooks' innovation form the trend is emitted as level + slope *before* the step; here it is the structural form
-(Harvey 1989),
-emitted as the level *after* the step: the same forecasts, with noises of level and slope that are independent.
+(Harvey 1989), emitted as the level *after* the step: the same forecasts, with independent noises of level and slope.
 """
 
 import dataclasses
@@ -18,22 +17,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tsforecast.core.components import Clock, Component, Harmonics, Level, Season, Trend, one_hot
+from tsforecast.core.components import Clock, Component, Level, Trend
 from tsforecast.core.gaussian import Gaussian, register_record, unbind
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.kernels import innovation
 from tsforecast.core.kernels.calls import fits, serves
-from tsforecast.core.linalg import broadcast_shapes
+from tsforecast.core.linalg import block_diagonal, broadcast_shapes, concatenate
+from tsforecast.core.seasonal import Harmonics, Season, one_hot
 from tsforecast.core.series.blocks import Blocks, check_terms, flatten_batch
 from tsforecast.core.system import AbstractLinearSystem
 from tsforecast.core.torch_internals import constant, is_transformed
 
-_KINDS = {
-    Level: innovation.LEVEL,
-    Trend: innovation.TREND,
-    Season: innovation.SEASON,
-    Harmonics: innovation.HARMONICS,
-}
+_KINDS = {Level: innovation.LEVEL, Trend: innovation.TREND, Season: innovation.SEASON, Harmonics: innovation.HARMONICS}
 
 
 @register_record
@@ -295,9 +290,7 @@ def _lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:
 
 def _beside(parts: list[Tensor], event_ndim: int, ndim: int) -> Tensor:
     """Concatenation in the last dimension, batch dimensions broadcast."""
-    parts = [_lead(p, event_ndim, ndim) for p in parts]
-    batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
-    return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], -1)
+    return concatenate([_lead(p, event_ndim, ndim) for p in parts], -1, event_ndim)
 
 
 def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim: int) -> Tensor:
@@ -306,11 +299,4 @@ def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim
         _lead(p, 2, ndim) if isinstance(c, Trend) else torch.diag_embed(_lead(p, 1, ndim))
         for p, c in zip(parts, components, strict=True)
     ]
-    batch = broadcast_shapes(*(p.shape[:-2] for p in full))
-    size = sum(p.shape[-1] for p in full)
-    rows, first = [], 0
-    for part in full:
-        part = part.expand(*batch, *part.shape[-2:])
-        rows.append(torch.nn.functional.pad(part, (first, size - first - part.shape[-1])))
-        first += part.shape[-1]
-    return torch.cat(rows, -2)
+    return block_diagonal(*full)

@@ -51,22 +51,20 @@ def check_entries(
     longest = 0
     for index, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
-            raise ValueError(
-                f"expected data entries, dicts with 'start' and 'target', got a {type(entry).__name__}: {entry!r:.60}"
-            )
+            raise ValueError(f"expected dicts with 'start' and 'target', got a {type(entry).__name__}: {entry!r:.60}")
         place = f"series {entry['item_id']!r}" if "item_id" in entry else f"series number {index}"
         _check_start(entry, alias, place)
         target = _check_target(entry, min_length, all_missing, place)
-        check_values(target, support, largest, f"{place}: the target")
+        parts = {"the target": target}
         if entry.get("known_future") is not None:
-            known = as_numbers(entry["known_future"], f"{place}, known_future")
-            check_values(known, support, largest, f"{place}: known_future")
+            parts["known_future"] = as_numbers(entry["known_future"], f"{place}, known_future")
+        for name, values in parts.items():
+            check_values(values, support, largest, f"{place}: {name}")
         form = {"target": target.shape[:-1], **_check_features(entry, target.shape[-1], future, place)}
         first, longest = first or form, max(longest, target.shape[-1])
         if form != first:
-            raise ValueError(
-                f"{place}: expected the same fields as in the first series, {_describe(first)}, got {_describe(form)}"
-            )
+            both = f"{_describe(first)}, got {_describe(form)}"
+            raise ValueError(f"{place}: expected the same fields as in the first series, {both}")
     if first is None:
         raise ValueError("the data set is empty: expected at least one series")
     if longest < min_longest:

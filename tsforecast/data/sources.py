@@ -285,9 +285,8 @@ def _split_lengths(
         if short // 5 // horizon < windows:
             windows = max(1, short // 5 // horizon)
             one = len(lengths) == 1
-            reasons["windows"] = (
-                f"the series has {counted(short, 'value')}" if one else f"nine in ten series have {short} or more"
-            )
+            found = f"the series has {counted(short, 'value')}" if one else f"nine in ten series have {short} or more"
+            reasons["windows"] = found
         log.info("%s: %d test window%s by default: %s", path, windows, "" if windows == 1 else "s", reasons["windows"])
     return horizon, windows, reasons
 

@@ -197,15 +197,9 @@ def _learnt(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[An
     network, mean, encoding = config.encoded()
     mean = mean.to(find_device(config.device))
     descent = _descent(settings)
-    learner = LearnerConfig(
-        config.agent,
-        config.variance,
-        config.drift,
-        config.rate,
-        rank=config.rank,
-        seed=config.seed,
-        settings=settings,
-    ).build(network, GaussianLikelihood(config.noise), mean)
+    own = {"rank": config.rank, "seed": config.seed, "settings": settings}
+    named = LearnerConfig(config.agent, config.variance, config.drift, config.rate, **own)
+    learner = named.build(network, GaussianLikelihood(config.noise), mean)
     learner.drift(learner.init(), 1.0)  # raises now what a belief that does not take this drift would raise later
     full = isinstance(getattr(learner, "family", None), Full)
     return LearntRewards(config.arms, config.features, learner, encoding, descent, draws_outputs=full)
@@ -247,18 +241,8 @@ def _of_chain(model: Any, **defaults: Any) -> Callable[[AgentConfig, dict[str, A
 def _tangent(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
     network, mean, encoding = config.encoded()
     width = config.hidden[-1] if config.hidden else 1
-    descent = _descent(settings, steps=30)
-    return TangentRewards(
-        config.arms,
-        config.features,
-        network,
-        mean,
-        encoding,
-        width,
-        descent=descent,
-        forgetting=config.forgetting,
-        **settings,
-    )
+    own = {"descent": _descent(settings, steps=30), "forgetting": config.forgetting}
+    return TangentRewards(config.arms, config.features, network, mean, encoding, width, **own, **settings)
 
 
 def _stein(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:

@@ -2,7 +2,7 @@
 
 from tsforecast.data.quantiles import INTERVALS, TENTHS, forecast_quantiles
 from tsforecast.evaluation.baselines import BASELINES, Baseline, default_baselines, fit_baseline
-from tsforecast.evaluation.compare import Difference, crps_by_window, mean_difference, paired_difference
+from tsforecast.evaluation.compare import Difference, crps_by_window, paired_difference
 from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.metrics import HUNDREDTHS, LEVELS, METRICS, Metric, Window
 from tsforecast.evaluation.report import Evaluation, evaluate, fit_named, format_scores, save_scores
@@ -29,7 +29,6 @@ __all__ = [
     "fit_named",
     "forecast_quantiles",
     "format_scores",
-    "mean_difference",
     "paired_difference",
     "save_scores",
     "score",

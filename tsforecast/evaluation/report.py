@@ -154,8 +154,7 @@ def evaluate(
     scores: dict[str, dict[str, Scores]] = {model: _scores_of(model, make, task, season, num_samples)}
     if adapted is not None:
         name, forecasts = adapted
-        rolling = score(forecasts, task.test("rolling"), season=season, progress=f"{name}, rolling")
-        scores[name] = {"rolling": rolling}
+        scores[name] = {"rolling": score(forecasts, task.test("rolling"), season=season, progress=f"{name}, rolling")}
     deviations: dict[str, dict[str, int]] = {}
     for name in baselines:
         fitted = fit_named(name, task, season, seed=seed, workers=workers)
@@ -199,10 +198,8 @@ def _task_of(predictor: Any, data: ForecastTask | pd.DataFrame, windows: int | N
             f"expected a StateSpacePredictor beside a DataFrame, got a {type(predictor).__name__}: its frequency and "
             "horizon say how to split the data; make a task of the frame by read_task"
         )
-    roles = columns_of(predictor.columns if columns is None else columns)
-    return read_task(
-        data, predictor.freq, predictor.prediction_length, windows, columns=roles, categories=predictor.categories
-    )
+    known = {"columns": columns_of(columns or predictor.columns), "categories": predictor.categories}
+    return read_task(data, predictor.freq, predictor.prediction_length, windows, **known)
 
 
 def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, workers: int = 1) -> Baseline | DeepAR:

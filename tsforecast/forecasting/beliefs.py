@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.core import Gaussian
-from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import BEGINNING, place_of, placed, saved_place
 from tsforecast.data.checks import as_numbers

@@ -11,7 +11,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from tsforecast.io.reading import expect_file, first_line, in_bytes
+from tsforecast.io.reading import first_line, in_bytes
 
 # What may unpack to more than this is expected to be at most so many times its size: numbers as text shrink to a tenth.
 _UNSUSPECTED = 1 << 28
@@ -171,35 +171,3 @@ def load_array(path: str | Path) -> NDArray[Any]:
             return np.load(file, allow_pickle=False)
         except (ValueError, KeyError, EOFError) as error:
             raise ValueError(f"{path}: damaged, or no npy file ({first_line(error)[:200]})") from error
-
-
-def load_arrays(path: str | Path, wanted: Collection[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """Arrays of an npz file; those of Python objects are refused, since they run code.
-
-    Args:
-        path: Of the file.
-        wanted: Names of the arrays to read; some may not be there.
-
-    Returns:
-        The arrays by name, and the names of all others, which were not read.
-
-    Raises:
-        ValueError: If the file is damaged, no npz file, or a bomb.
-    """
-    path = expect_file(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            check_archive(archive, path)
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name in wanted}
-            others = sorted(set(file.files) - set(wanted))
-    except OSError:
-        raise
-    except Exception as error:  # a file can be damaged in any way
-        message = first_line(error)[:200]
-        known = str(path) in message
-        raise ValueError(message if known else f"{path}: damaged, or no npz file ({message})") from error
-    for name, values in arrays.items():
-        if not isinstance(values, np.ndarray):  # what lies in the archive under its name is given as it is
-            raise ValueError(f"{path}: expected an array {name!r}, got something else")
-    return arrays, others

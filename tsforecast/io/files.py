@@ -1,7 +1,6 @@
 """Files and folders that are written whole or not at all."""
 
 import contextlib
-import csv
 import errno
 import hashlib
 import os
@@ -9,9 +8,9 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from tsforecast.io.locks import claim, is_free, lock_open_file, release
 
@@ -89,26 +88,6 @@ def append_file(path: str | Path) -> Iterator[TextIO]:
         except BaseException:
             os.truncate(path, size)
             raise
-
-
-def append_rows(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Adds rows to a CSV file, all or none of them; a new file begins with the header, in a folder that is made.
-
-    Args:
-        path: File to add to.
-        columns: Those of the file. Cells that a row lacks are empty.
-        rows: Cells by column.
-
-    Raises:
-        OSError: If the rows can not be written, as when the disk is full.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with append_file(path) as file:
-        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-        if path.stat().st_size == 0:
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 @contextlib.contextmanager

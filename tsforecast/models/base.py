@@ -17,7 +17,7 @@ from tsforecast.models.parts.inference import AbstractInference
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.parameter_groups import ParameterGroups, PoolGroups
 from tsforecast.models.parts.reach import bounds, widened
-from tsforecast.models.records import Batch, Belief, DataSpec
+from tsforecast.models.records import INPUT_NAMES, Batch, Belief, DataSpec
 
 # Format of checkpoints and beliefs. It is raised when older ones can no longer be read.
 FORMAT = 4
@@ -169,21 +169,9 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         num_samples: int | None = None,
     ) -> Tensor:
         """Return sample paths (series, sample, horizon), with a last dimension of targets where there are several."""
-        batch = {
-            "past_target": past_target,
-            "past_observed": past_observed,
-            "past_is_pad": past_is_pad,
-            "past_time_feat": past_time_feat,
-            "past_season_index": past_season_index,
-            "past_dynamic_real": past_dynamic_real,
-            "future_time_feat": future_time_feat,
-            "future_season_index": future_season_index,
-            "future_dynamic_real": future_dynamic_real,
-            "known_future": known_future,
-            "series_index": series_index,
-            "static_cat": static_cat,
-            "static_real": static_real,
-        }
+        past = past_target, past_observed, past_is_pad, past_time_feat, past_season_index, past_dynamic_real
+        future = future_time_feat, future_season_index, future_dynamic_real, known_future
+        batch = dict(zip(INPUT_NAMES, (*past, *future, series_index, static_cat, static_real), strict=True))
         samples = self.forecast(self.filter(batch)[0], batch, num_samples or self.data.num_samples)
         return samples.squeeze(-1) if self.data.num_targets == 1 else samples
 

@@ -1,12 +1,13 @@
 """Kalman variational auto-encoders (Fraccaro et al. 2017), trained by an exact or by a sampled bound."""
 
+import dataclasses
 from collections.abc import Callable
 
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core import kalman
-from tsforecast.core.particles.smoothing import linear_given_switches
+from tsforecast.core.particles.given_switches import linear_given_switches
+from tsforecast.core.sampled_evidence import sampled_evidence
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import check_auxiliary, make_auxiliary
@@ -15,6 +16,7 @@ from tsforecast.models.parts.dense import ADVICE, DenseBases, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
 from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.optimisation import AuxiliaryTraining
+from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.recurrent_bases import KVAEDynamics
 from tsforecast.models.parts.switching_dynamics import Particles
 from tsforecast.models.parts.units import Scaling, Units, scaled
@@ -33,7 +35,7 @@ def exact_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, " s
     """
     location, scale = inference.scale_of(batch)
     time_slice = inference.slice_of(batch, "both")
-    filtered, _, _ = inference.run(time_slice, Series.of(batch), location, scale, whole=True, num_particles=1)
+    filtered, _, _ = inference.filtering.run(time_slice, Series.of(batch), location, scale, whole=True, num_particles=1)
     return -filtered.log_likelihood.sum(0) / _count(batch)
 
 
@@ -46,12 +48,12 @@ def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, "
     """
     location, scale = inference.scale_of(batch)
     time_slice = inference.slice_of(batch, "both")
-    filtered, system, start = inference.run(
+    filtered, system, start = inference.filtering.run(
         time_slice, Series.of(batch), location, scale, whole=True, num_particles=1, keep_history=True
     )
     assert filtered.history is not None
     given = linear_given_switches(system, start, filtered.history, *scaled(time_slice, location, scale))
-    sampled, exact = kalman.sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
+    sampled, exact = sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
     bound = filtered.log_likelihood.sum(0) + (sampled - exact).squeeze(0)
     return -bound / _count(batch)
 
@@ -61,29 +63,11 @@ def _count(batch: Batch) -> Tensor:
     return (batch["past_observed"].sum((1, 2)) + batch["future_observed"].sum((1, 2))).clamp_min(1)
 
 
-def _inference(
-    dynamics: KVAEDynamics,
-    scaling: Scaling,
-    particles: Particles,
-    training: AuxiliaryTraining,
-    bound: Callable[[ParticleInference, Batch], Tensor],
-) -> ParticleInference:
-    """Return inference by samples of z, with a bound in the place of the likelihood."""
-    auxiliary = dynamics.emits
-    units = Units(dynamics.bases.data, scaling, DECODERS[auxiliary.likelihood].support)
-    check_auxiliary(auxiliary, units, training, particles.particle_length)
-    advice = "" if dynamics.mixture.stable else ADVICE
-    chosen = training.objective, training.gradient_length, bound, advice
-    return ParticleInference(dynamics, units, particles, *chosen, threshold=0.0)  # samples of q are not resampled
+@dataclasses.dataclass(frozen=True)
+class KalmanVAE:
+    """Options of a Kalman variational auto-encoder.
 
-
-class KVAERBForecaster(AbstractForecaster[ParticleInference]):
-    """KVAE-RB (Kurle et al. 2020): the bound has the Kalman filter's exact likelihood of z; see `KVAEDynamics`.
-
-    Args:
-        data: What the estimator finds out about the data.
-        training: How the model is trained.
-        scaling: The units in which the model sees the targets.
+    Attributes:
         auxiliary_dim: Size of the auxiliary z.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
         skip: Whether the first auxiliaries stand for the targets, and networks only model the difference. The model
@@ -106,6 +90,69 @@ class KVAERBForecaster(AbstractForecaster[ParticleInference]):
             inside filters those before.
 
     Raises:
+        ValueError: If the auxiliary has no size.
+    """
+
+    auxiliary_dim: int = 10
+    likelihood: str = "gaussian"
+    skip: bool = False
+    image_shape: list[int] | None = None
+    filters: int = 32
+    memory_dim: int = 50
+    hidden: int = 64
+    embedding_dim: int = 50
+    state_dim: int = 16
+    components: str = "none"
+    num_bases: int = 20
+    stable: bool = False
+    series_scales: bool = False
+    num_particles: int = 10
+    particle_length: int = 0
+
+    def __post_init__(self) -> None:
+        at_least(1, auxiliary_dim=self.auxiliary_dim)
+
+
+def _parts(
+    data: DataSpec,
+    training: AuxiliaryTraining,
+    scaling: Scaling,
+    network: KalmanVAE,
+    bound: Callable[[ParticleInference, Batch], Tensor],
+) -> tuple[ParticleInference, ParameterGroups, Callable[[ParticleInference, Batch], None] | None]:
+    """Return inference by samples of z, with a bound in the place of the likelihood; the groups; and the beginning."""
+    skip, shape = network.skip, network.image_shape
+    emission = network.auxiliary_dim, network.likelihood, skip, shape, network.filters
+    auxiliary = make_auxiliary(data.num_targets, *emission)
+    dynamics = KVAEDynamics(
+        DenseBases(data, auxiliary, network.state_dim, network.num_bases, skip, network.components),
+        memory_dim=network.memory_dim,
+        hidden=network.hidden,
+        embedding_dim=network.embedding_dim,
+        stable=network.stable,
+        series_scales=network.series_scales,
+        reconstruction_weight=training.reconstruction_weight,
+    )
+    units = Units(data, scaling, DECODERS[auxiliary.likelihood].support)
+    check_auxiliary(auxiliary, units, training, network.particle_length)
+    particles = Particles(network.num_particles, particle_length=network.particle_length)
+    chosen = training.objective, training.gradient_length, bound, "" if dynamics.mixture.stable else ADVICE
+    # Samples of q are not resampled.
+    inference = ParticleInference(dynamics, units, particles, *chosen, threshold=0.0)
+    groups = dense_groups(training, _NETWORKS, shape is not None)
+    return inference, groups, None if shape is None else begin_at_components
+
+
+class KVAERBForecaster(AbstractForecaster[ParticleInference]):
+    """KVAE-RB (Kurle et al. 2020): the bound has the Kalman filter's exact likelihood of z; see `KVAEDynamics`.
+
+    Args:
+        data: What the estimator finds out about the data.
+        training: How the model is trained.
+        scaling: The units in which the model sees the targets.
+        network: Options of the networks and of the dense state.
+
+    Raises:
         ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
@@ -114,40 +161,9 @@ class KVAERBForecaster(AbstractForecaster[ParticleInference]):
         data: DataSpec,
         training: AuxiliaryTraining = AuxiliaryTraining(),
         scaling: Scaling = Scaling(),
-        *,
-        auxiliary_dim: int = 10,
-        likelihood: str = "gaussian",
-        skip: bool = False,
-        image_shape: list[int] | None = None,
-        filters: int = 32,
-        memory_dim: int = 50,
-        hidden: int = 64,
-        embedding_dim: int = 50,
-        state_dim: int = 16,
-        components: str = "none",
-        num_bases: int = 20,
-        stable: bool = False,
-        series_scales: bool = False,
-        num_particles: int = 10,
-        particle_length: int = 0,
+        network: KalmanVAE = KalmanVAE(),
     ) -> None:
-        at_least(1, auxiliary_dim=auxiliary_dim)
-        auxiliary = make_auxiliary(data.num_targets, auxiliary_dim, likelihood, skip, image_shape, filters)
-        dynamics = KVAEDynamics(
-            DenseBases(data, auxiliary, state_dim, num_bases, begins_linear=skip, components=components),
-            memory_dim=memory_dim,
-            hidden=hidden,
-            embedding_dim=embedding_dim,
-            stable=stable,
-            series_scales=series_scales,
-            reconstruction_weight=training.reconstruction_weight,
-        )
-        particles = Particles(num_particles, particle_length=particle_length)
-        inference = _inference(dynamics, scaling, particles, training, exact_bound)
-        begin = None if image_shape is None else begin_at_components
-        super().__init__(
-            data, (training, scaling), inference, dense_groups(training, _NETWORKS, image_shape is not None), begin
-        )
+        super().__init__(data, (training, scaling, network), *_parts(data, training, scaling, network, exact_bound))
         self.save_hyperparameters(ignore=RECORDS)
 
 
@@ -160,26 +176,7 @@ class KVAEMCForecaster(AbstractForecaster[ParticleInference]):
         data: What the estimator finds out about the data.
         training: How the model is trained.
         scaling: The units in which the model sees the targets.
-        auxiliary_dim: Size of the auxiliary z.
-        likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
-        skip: Whether the first auxiliaries stand for the targets, and networks only model the difference. The model
-            then begins as a linear one.
-        image_shape: Height and width of frames, whose pixels are the targets row by row. Encoder and decoder are then
-            convolutions, and the base transitions begin near the identity.
-        filters: Number of channels of these convolutions.
-        memory_dim: Cells of the LSTM.
-        hidden: Width of the networks' layers.
-        embedding_dim: Size of the embedding of the series.
-        state_dim: Size of the dense state. The transition starts as a level and damped rotations at the harmonics of
-            the season, and beside components with a short memory.
-        components: Names of components beside the dense state, joined by "+", see `ISSMForecaster`; "none" for no
-            components. They are added to the first auxiliary, which with `skip` is the mean of the observation.
-        num_bases: Number of base matrices.
-        stable: Whether base transitions are kept from expanding, as in `gls`: no forecast then grows without bound.
-        series_scales: Whether the noises of the dense state and of emission have factors of each category and series.
-        num_particles: Number of samples of z in filtering and forecasts; training takes one.
-        particle_length: Steps at the end of a history that are filtered with samples; 0 for all. The linear model
-            inside filters those before.
+        network: Options of the networks and of the dense state.
 
     Raises:
         ValueError: If an option is not known or out of its range, or two do not go together.
@@ -190,38 +187,7 @@ class KVAEMCForecaster(AbstractForecaster[ParticleInference]):
         data: DataSpec,
         training: AuxiliaryTraining = AuxiliaryTraining(),
         scaling: Scaling = Scaling(),
-        *,
-        auxiliary_dim: int = 10,
-        likelihood: str = "gaussian",
-        skip: bool = False,
-        image_shape: list[int] | None = None,
-        filters: int = 32,
-        memory_dim: int = 50,
-        hidden: int = 64,
-        embedding_dim: int = 50,
-        state_dim: int = 16,
-        components: str = "none",
-        num_bases: int = 20,
-        stable: bool = False,
-        series_scales: bool = False,
-        num_particles: int = 10,
-        particle_length: int = 0,
+        network: KalmanVAE = KalmanVAE(),
     ) -> None:
-        at_least(1, auxiliary_dim=auxiliary_dim)
-        auxiliary = make_auxiliary(data.num_targets, auxiliary_dim, likelihood, skip, image_shape, filters)
-        dynamics = KVAEDynamics(
-            DenseBases(data, auxiliary, state_dim, num_bases, begins_linear=skip, components=components),
-            memory_dim=memory_dim,
-            hidden=hidden,
-            embedding_dim=embedding_dim,
-            stable=stable,
-            series_scales=series_scales,
-            reconstruction_weight=training.reconstruction_weight,
-        )
-        particles = Particles(num_particles, particle_length=particle_length)
-        inference = _inference(dynamics, scaling, particles, training, sampled_bound)
-        begin = None if image_shape is None else begin_at_components
-        super().__init__(
-            data, (training, scaling), inference, dense_groups(training, _NETWORKS, image_shape is not None), begin
-        )
+        super().__init__(data, (training, scaling, network), *_parts(data, training, scaling, network, sampled_bound))
         self.save_hyperparameters(ignore=RECORDS)

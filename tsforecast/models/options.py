@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tsforecast.models.records import DataSpec
 
 # Arguments of constructors that are records. The constructor of a model saves all others as its hyperparameters.
-RECORDS = ["data", "training", "scaling", "particles", "dense"]
+RECORDS = ["data", "training", "scaling", "particles", "dense", "network"]
 
 Model = TypeVar("Model")
 

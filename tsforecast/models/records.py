@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian
 from tsforecast.core.gaussian import register_record
-from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.models.parts.bounds import at_least
 
 Batch = dict[str, Any]

@@ -201,11 +201,9 @@ class OnlineConfig:
     @staticmethod
     def of(source: Any) -> "OnlineConfig":
         """Return the configuration in those attributes of an estimator, or of options, that are named as settings."""
-        learner = LearnerConfig(
-            **{field.name: getattr(source, field.name) for field in dataclasses.fields(LearnerConfig)}
-        )
+        settings = {field.name: getattr(source, field.name) for field in dataclasses.fields(LearnerConfig)}
         hidden = tuple(source.hidden) if isinstance(source.hidden, list) else source.hidden
-        return OnlineConfig(learner, hidden, source.activation)
+        return OnlineConfig(LearnerConfig(**settings), hidden, source.activation)
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:

@@ -14,7 +14,7 @@ from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.learners.statistics import Statistics
 from tsforecast.online.config import Stream
 from tsforecast.online.features import FeatureColumns
-from tsforecast.online.prequential import Progress, Setup, begin, start
+from tsforecast.online.progress import Progress, Setup, begin, start
 
 FORMAT = 3  # of saved states; it is raised when older ones can no longer be read
 

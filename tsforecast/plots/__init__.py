@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsforecast.plots.anomalies import plot_anomalies
-    from tsforecast.plots.decisions import plot_regret, plot_returns
+    from tsforecast.plots.decisions import plot_regret
     from tsforecast.plots.forecasts import plot_decomposition, plot_forecasts
     from tsforecast.plots.learning import (
         plot_adaptation,
@@ -43,7 +43,6 @@ __all__ = [
     "plot_optimisation",
     "plot_regimes",
     "plot_regret",
-    "plot_returns",
     "plot_scores_by_horizon",
     "plot_stream",
     "plot_study",
@@ -52,7 +51,7 @@ __all__ = [
 
 _HOMES = {
     "anomalies": ("plot_anomalies",),
-    "decisions": ("plot_regret", "plot_returns"),
+    "decisions": ("plot_regret",),
     "forecasts": ("plot_decomposition", "plot_forecasts"),
     "learning": ("plot_adaptation", "plot_learning_curve", "plot_optimisation", "plot_stream", "plot_study"),
     "regimes": ("plot_regimes",),

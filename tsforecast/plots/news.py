@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from tsforecast.analysis.explain import parts_of
-from tsforecast.analysis.news import biggest
 from tsforecast.data.tables.naming import standard
 from tsforecast.plots.style import COLOURS, DASHES, MARK, MODEL, OBSERVED, date_axis, draw_band, style_axis
 from tsforecast.wording import shortened
@@ -102,3 +102,29 @@ def plot_parts(frame: pd.DataFrame, *, most: int = 4, title: str | None = None) 
     axes[0, 0].legend(frameon=False, fontsize=7)
     figure.suptitle(title or "What the forecast is made of: mean ± 2 standard deviations", fontsize=11)
     return figure
+
+
+def biggest(frame: pd.DataFrame, count: int = 8) -> pd.DataFrame:
+    """Return the causes with the largest impacts on the mean of a forecast, one row each, and a row for the others.
+
+    Args:
+        frame: Rows of one series and target, as `news` returns them.
+        count: Causes that have a row of their own.
+
+    Returns:
+        `cause` (kind and time), `impact` on the mean over the forecast's steps, largest first; "others" last.
+    """
+    steps = standard(frame)["timestamp"].nunique()
+    keys = ["kind", "source", "source_target"]
+    sums = frame.groupby(keys, dropna=False, sort=False)["impact"].sum().div(steps).reset_index()
+    sums = sums.iloc[np.argsort(-sums["impact"].abs().to_numpy(), kind="stable")]
+    times = sums["source"].dropna()
+    form = "%Y-%m-%d" if (times == times.dt.normalize()).all() else "%Y-%m-%d %H:%M"
+    names = [
+        kind if pd.isna(source) else f"{kind} {source:{form}}"
+        for kind, source in zip(sums["kind"], sums["source"], strict=True)
+    ]
+    impacts: NDArray[np.float64] = sums["impact"].to_numpy(np.float64)
+    if len(names) > count + 1:
+        names, impacts = [*names[:count], "others"], np.append(impacts[:count], impacts[count:].sum())
+    return pd.DataFrame({"cause": names, "impact": impacts})

@@ -6,7 +6,8 @@ import torch
 from tests.core.kernels.test_steps import same, symmetric
 from tests.oracles import generator, random_gaussian, random_system
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman
-from tsforecast.core.components import Harmonics, Level, Season, Trend
+from tsforecast.core.components import Level, Trend
+from tsforecast.core.seasonal import Harmonics, Season
 from tsforecast.core.structural import ISSM
 
 pytestmark = pytest.mark.usefixtures("program")

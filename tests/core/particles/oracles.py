@@ -13,9 +13,10 @@ from torch.utils import _pytree as pytree
 from tests.oracles import generator
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, map_tensors, particles
 from tsforecast.core.linalg import LOG_2PI, matvec
+from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.particles.filtering import Regime
 from tsforecast.core.particles.proposals import DiagonalGaussian
-from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
+from tsforecast.core.particles.switching import GaussianSwitching
 
 STATES, TARGETS, SWITCHES, STEPS = 2, 2, 3, 5
 AUXILIARIES = 3  # unlike the targets, so that one is never taken for the other

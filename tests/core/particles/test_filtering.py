@@ -39,7 +39,8 @@ from tsforecast.core import (
     map_tensors,
     particles,
 )
-from tsforecast.core.particles.filtering import ParticleState, resample, systematic_ancestors, take
+from tsforecast.core.particles.resampling import resample, systematic_ancestors
+from tsforecast.core.particles.state import ParticleState, take
 
 pytestmark = pytest.mark.usefixtures("float64")
 

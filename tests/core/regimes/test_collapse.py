@@ -6,8 +6,8 @@ import math
 import torch
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman, particles
+from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.particles.filtering import Regime
-from tsforecast.core.particles.switching import CategoricalSwitching
 from tsforecast.core.regimes import chain, collapse
 from tsforecast.core.regimes.autoregression import CompanionTransition, FirstEntry, SwitchingAutoregression
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core.components import DECAY
 from tsforecast.core.continuous.sde import AbstractSDE, block_diagonal
 from tsforecast.core.linalg import broadcast_shapes
 from tsforecast.core.linear import LinearGaussian
+from tsforecast.core.seasonal import DECAY
 
 # Below this product of rate and gap a series takes over from differences that would lose digits.
 _SMALL = 0.5

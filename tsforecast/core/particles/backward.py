@@ -14,11 +14,8 @@ from torch import Tensor
 from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, mask_rows, matvec, symmetrise
 from tsforecast.core.linear import LinearGaussian
-from tsforecast.core.particles.filtering import (
-    AbstractSwitchingSystem,
-    ParticleState,
-    Regime,
-)
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
+from tsforecast.core.particles.state import ParticleState
 
 
 @dataclasses.dataclass(frozen=True)

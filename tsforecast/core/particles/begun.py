@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.core.linear import LinearGaussian
-from tsforecast.core.particles.filtering import ParticleState
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.core.torch_internals import is_transformed
 
 

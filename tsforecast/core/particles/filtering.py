@@ -6,54 +6,18 @@ only what `extend` returns. Dimensions are (particle, series, ...), all series a
 
 import abc
 import dataclasses
-import math
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.loop.scan import scan
-from tsforecast.core.mixture import GaussianMixture
+from tsforecast.core.particles.resampling import GRADIENTS, resample
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.core.torch_internals import is_transformed
-
-GRADIENTS = ("fivo", "stop-gradient")
-
-
-@register_record
-@dataclasses.dataclass(frozen=True)
-class ParticleState:
-    """Weighted particles, each with a switch and a Gaussian belief over the state.
-
-    Attributes:
-        switch: s_t; a categorical one is one-hot.
-        state: Belief over x_t given the particle's switches (and auxiliaries) and the data.
-        log_weight: Logarithms of the weights, which sum to one for every series.
-        recurrence: F(s_t), by which the next switch depends on x_t; None where it does not.
-        switch_noise: Variances S(s_t) of the next switch; None for categorical ones.
-        auxiliary: z_t, for systems that have one.
-        begun: False where no step was taken yet: the next switch is the series' first.
-    """
-
-    switch: Float[Tensor, "particle series switch"]
-    state: Gaussian
-    log_weight: Float[Tensor, "particle series"]
-    recurrence: Float[Tensor, "particle series switch state"] | None
-    switch_noise: Float[Tensor, "particle series switch"] | None
-    auxiliary: Float[Tensor, "particle series auxiliary"] | None
-    begun: Bool[Tensor, " series"]
-
-    @property
-    def effective_sample_size(self) -> Float[Tensor, " series"]:
-        """1 / sum of the squared weights, without a gradient: from 1 to the number of particles."""
-        return (-torch.logsumexp(2 * self.log_weight.detach(), 0)).exp()
-
-    @property
-    def marginal(self) -> GaussianMixture:
-        """The filter's marginal over the state, sum_i w_i N(m_i, V_i)."""
-        return GaussianMixture(self.log_weight, self.state)
 
 
 @register_record
@@ -165,36 +129,6 @@ class ParticleFiltered:
     history: ParticleState | None
 
 
-def initial_particles(
-    num_particles: int, prior: Gaussian, switch_dim: int, auxiliary_dim: int = 0, recurrent: bool = False
-) -> ParticleState:
-    """Particles before the first step, all alike, with zeros for everything before it.
-
-    Args:
-        num_particles: At least 1.
-        prior: Over x_0, of batch shape (series,).
-        switch_dim: Of s.
-        auxiliary_dim: Of z; 0 without.
-        recurrent: Whether the switch depends on the state.
-
-    Raises:
-        ValueError: If there is no particle.
-    """
-    if num_particles < 1:
-        raise ValueError(f"expected at least one particle, got num_particles={num_particles}")
-    shape = (num_particles, *prior.batch_shape)
-    zeros = prior.mean.new_zeros
-    return ParticleState(
-        switch=zeros(*shape, switch_dim),
-        state=Gaussian(prior.mean.expand(*shape, -1), prior.cov.expand(*shape, -1, -1)),
-        log_weight=prior.mean.new_full(shape, -math.log(num_particles)),
-        recurrence=zeros(*shape, switch_dim, prior.mean.shape[-1]) if recurrent else None,
-        switch_noise=None,
-        auxiliary=zeros(*shape, auxiliary_dim) if auxiliary_dim else None,
-        begun=torch.zeros(shape[1], dtype=torch.bool, device=prior.mean.device),
-    )
-
-
 def filter(
     system: AbstractSwitchingSystem,
     particles: ParticleState,
@@ -248,60 +182,3 @@ def filter(
             f"({int(failed.any(0).sum())} series failed): an observation is impossible under the model. {ADVICE}"
         )
     return ParticleFiltered(particles, increments, sizes, history)
-
-
-def resample(
-    particles: ParticleState,
-    threshold: float = 2.0,
-    gradient: str = "fivo",
-    generator: torch.Generator | None = None,
-) -> ParticleState:
-    """Systematic resampling of series with an effective sample size below `threshold` times the particles.
-
-    See `filter` for `gradient`.
-    """
-    count, num_series = particles.log_weight.shape
-    detached = particles.log_weight.detach()
-    uniform = torch.rand(num_series, generator=generator, dtype=detached.dtype, device=detached.device)
-    chosen = particles.effective_sample_size < threshold * count
-    if not is_transformed(chosen) and not bool(chosen.any()):
-        return particles
-    stay = torch.arange(count, device=detached.device).unsqueeze(-1)
-    ancestors = torch.where(chosen, systematic_ancestors(detached, uniform, count), stay)
-    moved = take(particles, ancestors)
-    log_weight = torch.full_like(detached, -math.log(count))
-    if gradient == "stop-gradient":
-        log_weight = log_weight + (moved.log_weight - moved.log_weight.detach())
-    return dataclasses.replace(moved, log_weight=torch.where(chosen, log_weight, particles.log_weight))
-
-
-def systematic_ancestors(
-    log_weight: Float[Tensor, "particle series"], uniform: Float[Tensor, " series"], count: int
-) -> Int[Tensor, "sample series"]:
-    """Indices drawn with one uniform number a series: particle i is taken `count` w_i times, rounded up or down.
-
-    Args:
-        log_weight: Of any scale.
-        uniform: In [0, 1).
-        count: Number of samples.
-    """
-    cumulative = torch.softmax(log_weight, 0).cumsum(0)
-    cumulative = (cumulative / cumulative[-1]).mT.contiguous()
-    points = (torch.arange(count, device=uniform.device) + uniform.unsqueeze(-1)) / count
-    points = points.clamp_max(1 - torch.finfo(points.dtype).eps / 2)  # 1 by rounding lies beyond the last weight
-    # Where vmap has batched weights alone, this copies the points once.
-    points = points + torch.zeros_like(cumulative[..., :1])
-    return torch.searchsorted(cumulative, points, right=True).clamp_max(log_weight.shape[0] - 1).mT
-
-
-def take(particles: ParticleState, index: Int[Tensor, "sample series"]) -> ParticleState:
-    """The particles at an index of each series' own."""
-    num_series = index.shape[1]
-    flat = (index * num_series + torch.arange(num_series, device=index.device)).flatten()
-
-    def pick(x: Tensor) -> Tensor:
-        if x.ndim == 1:  # of the series, not of its particles
-            return x
-        return x.flatten(0, 1).index_select(0, flat).unflatten(0, index.shape)
-
-    return map_tensors(pick, particles)

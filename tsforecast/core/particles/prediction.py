@@ -10,7 +10,9 @@ from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import cholesky, matvec
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.mixture import GaussianMixture
-from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, systematic_ancestors, take
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem
+from tsforecast.core.particles.resampling import systematic_ancestors
+from tsforecast.core.particles.state import ParticleState, take
 from tsforecast.core.torch_internals import normal
 
 

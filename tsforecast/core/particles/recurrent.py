@@ -11,8 +11,9 @@ from torch import Tensor
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
-from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood, unbound
+from tsforecast.core.particles.state import ParticleState, initial_particles
 from tsforecast.core.torch_internals import normal
 
 

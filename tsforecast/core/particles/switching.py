@@ -1,4 +1,4 @@
-"""Switching linear-Gaussian systems, with Gaussian or categorical switches, as the particle filter wants them."""
+"""Switching linear-Gaussian systems with Gaussian switches, as the particle filter wants them."""
 
 import dataclasses
 import functools
@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, map_tensors
+from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import matvec
 from tsforecast.core.linear import DiagonalLinearGaussian, LinearGaussian
 from tsforecast.core.particles.begun import choose
-from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleState, Regime, initial_particles
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.proposals import DiagonalGaussian, Likelihood, propose, propose_diagonal, unbound
+from tsforecast.core.particles.state import ParticleState, initial_particles
 from tsforecast.core.stepping import step, step_unseen
 from tsforecast.core.torch_internals import is_transformed, normal
 
@@ -203,135 +204,3 @@ class GaussianSwitching(AbstractSwitchingSystem):
 
 def _expand(x: Tensor | None, like: Tensor) -> Tensor | None:
     return None if x is None else x.expand(like.shape)
-
-
-@dataclasses.dataclass(frozen=True)
-class CategoricalSwitching(AbstractSwitchingSystem):
-    """Switches in a finite set, a Markov chain (Murphy 1998, switching Kalman filter); they are one-hot.
-
-    Attributes:
-        initial: log p(s_1), (time or 1, series, switch): that of the step at which a series begins is read.
-        transition: (switch (*batch, switch), time) -> log p(s_t | s_{t-1}), (*batch, switch).
-        parameters: (switch (*batch, switch), time) -> what it chooses; the batch ends with the series.
-        optimal: Whether to propose from p(s_t | s_{t-1}, y_t), by trying all switches; else from the chain.
-        active: See `GaussianSwitching`.
-    """
-
-    initial: Float[Tensor, "time_or_1 series switch"]
-    transition: Callable[[Tensor, int], Tensor]
-    parameters: Callable[[Tensor, int], Regime]
-    optimal: bool = True
-    active: Bool[Tensor, "time series"] | None = None
-
-    def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
-        """Return particles before the first step, all alike."""
-        return initial_particles(num_particles, prior, self.initial.shape[-1])
-
-    def extend(
-        self,
-        particles: ParticleState,
-        time: int,
-        value: Float[Tensor, "series target"] | None,
-        observed: Bool[Tensor, "series target"] | None,
-        generator: torch.Generator | None = None,
-    ) -> ParticleState:
-        """Draws the switch, given the observation if `optimal`; the proposal's probabilities are constants.
-
-        A weight p(s_t | s_{t-1}) p(y_t | s_t, ...) / pi(s_t) with pi detached has an unbiased gradient.
-        """
-        log_prior = self.log_prior(particles, time)
-        eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
-        if self.optimal and value is not None:
-            every = eye.reshape(len(eye), *[1] * (log_prior.ndim - 1), len(eye)).expand(-1, *log_prior.shape)
-            states, log_prob = self.condition(
-                map_tensors(lambda x: x.unsqueeze(0), particles.state), every, time, value, observed
-            )
-            joint = log_prior.movedim(-1, 0) + log_prob
-            log_proposal = torch.log_softmax(joint.detach(), 0)
-            index = _categorical(log_proposal, generator)
-            state = Gaussian(
-                _pick(states.mean.expand(*joint.shape, -1), index),
-                _pick(states.cov.expand(*joint.shape, -1, -1), index),
-            )
-            gain = _pick(joint, index) - _pick(log_proposal, index)
-        else:
-            log_proposal = log_prior.detach().movedim(-1, 0)
-            index = _categorical(log_proposal, generator)
-            state, log_prob = self.condition(particles.state, eye[index], time, value, observed)
-            gain = log_prob + (log_prior - log_prior.detach()).gather(-1, index.unsqueeze(-1)).squeeze(-1)
-        moved = dataclasses.replace(
-            particles,
-            switch=eye[index],
-            state=state,
-            log_weight=particles.log_weight + gain,
-            begun=torch.ones_like(particles.begun),
-        )
-        return moved if self.active is None or value is None else choose(self.active[time], moved, particles)
-
-    def condition(
-        self, belief: Gaussian, switch: Tensor, time: int, value: Tensor | None, observed: Tensor | None
-    ) -> tuple[Gaussian, Tensor]:
-        """Return the belief after a step under a switch, and the log-density of its observation.
-
-        Args:
-            belief: Over the state before the step.
-            switch: One-hot; its batch and that of the belief broadcast.
-            time: Index of the step.
-            value: What is observed; None for nothing.
-            observed: False where a component is missing.
-        """
-        regime = self.parameters(switch, time)
-        if value is None:
-            return regime.transition.marginal(belief), torch.zeros_like(switch[..., 0])
-        return step(regime.transition, regime.emission, belief, value, observed)
-
-    def log_prior(self, particles: ParticleState, time: int) -> Float[Tensor, "particle series switch"]:
-        """Return log p(s_t | s_{t-1}) of every particle; of series that have not begun, log p(s_1)."""
-        initial = self.initial[time if self.initial.shape[0] > 1 else 0].expand(particles.switch.shape)
-        if not is_transformed(particles.begun) and not bool(particles.begun.any()):
-            return initial
-        moved = self.transition(particles.switch, time)
-        return torch.where(particles.begun.unsqueeze(-1), moved, initial)
-
-    def recall(
-        self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
-    ) -> tuple[LinearGaussian | None, Float[Tensor, "#sample particle series"]]:
-        """Return the chain's log-probabilities."""
-        log_prior = self.log_prior(particles, time)
-        index = switch.argmax(-1)[:, None, :, None].expand(-1, log_prior.shape[0], -1, 1)
-        return None, log_prior.expand(len(switch), *log_prior.shape).gather(-1, index).squeeze(-1)
-
-    def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
-        """Return the step that a switch chooses."""
-        return self.parameters(switch, time)
-
-    def simulate_switch(
-        self,
-        particles: ParticleState,
-        state: Float[Tensor, "particle series state"],
-        time: int,
-        generator: torch.Generator | None = None,
-    ) -> Float[Tensor, "particle series switch"]:
-        """Draw the next switch from the Markov chain."""
-        log_prior = self.log_prior(particles, time)
-        eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
-        return eye[_categorical(log_prior.movedim(-1, 0), generator)]
-
-    def simulate_value(
-        self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "particle series target"]:
-        """Return the value that was emitted with the state."""
-        return emitted
-
-
-def _pick(x: Tensor, index: Tensor) -> Tensor:
-    """One of the first dimension, at an index of each element of the following ones."""
-    index = index.reshape(1, *index.shape, *[1] * (x.ndim - 1 - index.ndim))
-    return x.gather(0, index.expand(1, *x.shape[1:])).squeeze(0)
-
-
-def _categorical(log_prob: Tensor, generator: torch.Generator | None) -> Tensor:
-    """An index of the first dimension, by the inverse of the distribution function."""
-    cumulative = log_prob.exp().cumsum(0)
-    uniform = torch.rand(log_prob.shape[1:], generator=generator, dtype=log_prob.dtype, device=log_prob.device)
-    return (uniform * cumulative[-1] >= cumulative).sum(0).clamp_max(len(log_prob) - 1)

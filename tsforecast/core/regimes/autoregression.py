@@ -9,7 +9,13 @@ from torch import Tensor
 from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.innovation import ISSMEmission
 from tsforecast.core.linalg import LOG_2PI, matvec, symmetrise
-from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian, condition_scalar, with_noise
+from tsforecast.core.linear import (
+    AbstractByMoments,
+    AbstractLinearGaussian,
+    LinearGaussian,
+    condition_scalar,
+    with_noise,
+)
 from tsforecast.core.particles.filtering import Regime
 
 
@@ -131,7 +137,7 @@ def known_lags(observed: Bool[Tensor, "time series"], lags: int) -> Bool[Tensor,
 
 @register_record
 @dataclasses.dataclass(frozen=True)
-class CompanionTransition(AbstractLinearGaussian):
+class CompanionTransition(AbstractByMoments):
     """x_t given x_{t-1}: a new first entry, row' x_{t-1} + offset + noise; the others move on by one place.
 
     Attributes:
@@ -148,12 +154,6 @@ class CompanionTransition(AbstractLinearGaussian):
         """Return the predicted belief, in O(L^2)."""
         mean, _, cov = self.joint(prior)
         return Gaussian(mean, symmetrise(cov))
-
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """Return the earlier state given the later one, by the dense form."""
-        return self.dense().posterior(prior, value, observed)
 
     def joint(
         self, prior: Gaussian

@@ -11,8 +11,8 @@ from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.core.linalg import symmetrise
 from tsforecast.core.loop.scan import scan
 from tsforecast.core.particles.begun import choose
-from tsforecast.core.particles.filtering import ParticleState
-from tsforecast.core.particles.switching import CategoricalSwitching
+from tsforecast.core.particles.categorical import CategoricalSwitching
+from tsforecast.core.particles.state import ParticleState
 
 
 @register_record

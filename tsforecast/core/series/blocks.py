@@ -81,47 +81,45 @@ def condition_on_blocks(
     )
     offset = flatten_batch(parts.pop("offset"), batch, 1, 1)
     flat = {name: None if x is None else flatten_batch(x, batch, event(name), 1) for name, x in parts.items()}
-    size = batch.numel()
-    num_steps, num_targets = values.shape[0], values.shape[-1]
+    size, num_targets = batch.numel(), values.shape[-1]
     length = blocks.matrix.shape[-2] // num_targets
-    count = num_steps // length
     cov = flatten_batch(prior.cov, batch, 2, 0)
     mean = prior.mean.expand(*batch, prior.mean.shape[-1]).reshape(size, -1)
     rows = _in_blocks(values, batch, length) - offset
     mask = None if observed is None else _in_blocks(observed, batch, length).unsqueeze(-1)
     drift = flat.pop("state_offset")
     shared = mask is None and cov.shape[0] == 1 and all(x is None or x.shape[1] == 1 for x in flat.values())
-    if shared:  # the series are columns beside one covariance
-        mean, rows = mean.mT.unsqueeze(0), rows.mT.unsqueeze(1)
-        drift = None if drift is None else drift.mT.unsqueeze(1)
-    else:
-        cov = cov.expand(size, *cov.shape[1:])
-        mean, rows = mean.unsqueeze(-1), rows.unsqueeze(-1)
-        drift = None if drift is None else drift.unsqueeze(-1)
+    # Shared, the series are columns beside one covariance.
+    mean, cov = (mean.mT.unsqueeze(0), cov) if shared else (mean.unsqueeze(-1), cov.expand(size, *cov.shape[1:]))
+    apart = lambda x: x.mT.unsqueeze(1) if shared else x.unsqueeze(-1)  # noqa: E731
+    rows, drift = apart(rows), None if drift is None else apart(drift)
     columns = rows.shape[-1]
     if in_parts:  # a series that is as predicted, beside the others
         drift = None if drift is None else drift.expand(*drift.shape[:-1], columns)
         mean, rows, drift = (None if x is None else torch.nn.functional.pad(x, (0, 1)) for x in (mean, rows, drift))
-
     keep = torch.is_grad_enabled()
     moments = keep and _may_be_learnt(flat["matrix"], flat["transition"])
     parameters = *(flat[name] for name in ("matrix", "noise", "cross", "transition")), drift, flat["state_noise"]
     terms, mean, cov, info, *_ = Chain.apply(keep, moments, rows, mask, mean, cov, *parameters)  # pyright: ignore
     check_terms(info, terms, length, num_targets, first_step)
-    if in_parts:
-        mean = mean[..., :columns]
+    mean = mean[..., :columns]
     if shared:
         mean = mean.squeeze(0).mT
         cov = cov.reshape(*([1] * len(batch)), *cov.shape[1:]) if prior.cov.ndim > 2 else cov.squeeze(0)
     else:
         mean = mean.squeeze(-1)
         cov = cov.reshape(*batch, *cov.shape[1:])
-    by_step = []
-    for part in terms.split(columns, -1):  # block, group, obs, column
-        part = part.movedim(-1, 1).flatten(1, 2).expand(-1, size, -1)
-        part = part.reshape(count, size, length, num_targets).sum(-1)
-        by_step.append(part.transpose(1, 2).reshape(num_steps, *batch))
-    return Gaussian(mean.reshape(*batch, -1), cov), tuple(by_step)
+    by_step = tuple(_by_step(part, batch, length, num_targets) for part in terms.split(columns, -1))
+    return Gaussian(mean.reshape(*batch, -1), cov), by_step
+
+
+def _by_step(
+    terms: Float[Tensor, "block group obs column"], batch: torch.Size, length: int, num_targets: int
+) -> Float[Tensor, "time *batch"]:
+    """Return the terms of every step, summed over targets."""
+    terms = terms.movedim(-1, 1).flatten(1, 2).expand(-1, batch.numel(), -1)
+    terms = terms.reshape(len(terms), -1, length, num_targets).sum(-1)
+    return terms.transpose(1, 2).reshape(-1, *batch)
 
 
 def _may_be_learnt(*parameters: Tensor | None) -> bool:

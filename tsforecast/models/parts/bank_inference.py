@@ -2,16 +2,18 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.torch_internals import is_transformed
-from tsforecast.models.parts.bank_members import AbstractBankDynamics, Members, stacked
-from tsforecast.models.parts.inference import AbstractInference
+from tsforecast.models.parts.bank_members import AbstractBankDynamics, Members, Terms, flat, stacked
+from tsforecast.models.parts.bank_paths import apart, draw, picked
+from tsforecast.models.parts.inference import AbstractLinearMixture, LinearMember, LinearModel
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_mixture
 from tsforecast.models.parts.units import Units, in_scale, known_past, last_values, near, scaled
@@ -20,21 +22,8 @@ from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlic
 from tsforecast.models.transformations import transformation_of
 
 
-@dataclasses.dataclass(frozen=True)
-class Terms:
-    """The evidence of each value of a series about each model, 0 where it is missing.
-
-    Attributes:
-        density: Its log-density, under variances that the series has had before.
-        evidence: Its evidence for the weight of the model, see `AbstractBankDynamics.evidence`.
-    """
-
-    density: Float[Tensor, "time series structure transformation"]
-    evidence: Float[Tensor, "time series structure transformation"]
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class BankInference(AbstractInference[AbstractBankDynamics]):
+class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
     """Exact inference in each model of a bank, and a posterior over them.
 
     Attributes:
@@ -50,12 +39,51 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
     @property
     def members(self) -> Members:
         """Return the models."""
-        return Members(self.dynamics, self.units.data)
+        return Members(self.dynamics, self.units.data, tuple(range(len(self.dynamics.transformations))))
 
     @property
     def has_marginals(self) -> bool:
         """Return True."""
         return True
+
+    @property
+    def linear(self) -> "BankInference":
+        """Return this inference."""
+        return self
+
+    @property
+    def is_single(self) -> bool:
+        """Return False."""
+        return False
+
+    def begin(self, batch: Batch, like: Batch) -> Belief:
+        """Return the beliefs before the first step, see `AbstractLinearMixture`."""
+        units = self.scale_of(like)
+        own, begun = (
+            self.members.beginning(near(self.slice_of(one, "past"), *units), Series.of(one)) for one in (like, batch)
+        )
+        state = dataclasses.replace(begun, location=own.location, scale=own.scale, size=own.size)
+        return Belief(state, *units, Series.of(batch))
+
+    def members_of(self, batch: Batch, part: str, belief: Belief, apart: bool = False) -> Iterator[LinearMember]:
+        """Yield each structure, or each under each transformation, see `AbstractLinearMixture`."""
+        state, time_slice = belief.bank, near(self.slice_of(batch, part), belief.location, belief.scale)
+        every = self.members.codes
+        groups = [(code,) for code in every] if apart else [every]
+        several = [dataclasses.replace(self.members, codes=own) for own in groups]
+        wides = [one.wide(time_slice, state.size) for one in several]
+        models = [one.models(wide, belief.series) for one, wide in zip(several, wides, strict=True)]
+        for number, member in enumerate(self.dynamics.structures):
+            for one, wide, those in zip(several, wides, models, strict=True):
+                before = flat(map_tensors(lambda x, own=[*one.codes]: x[:, own], state.states[number]))
+                location, scale = (stacked(x[:, [*one.codes]]) for x in (state.location, state.scale))
+                model = LinearModel(those[number].system, before)
+                own = (member.structure, one.transformations, state.size, NODES)
+                yield LinearMember(model, wide, location, scale, *own)
+
+    def weights(self, belief: Belief) -> list[Float[Tensor, "series transformation"]]:
+        """Return the posterior probabilities of each structure under each transformation."""
+        return list(self.dynamics.log_weight(belief.bank.evidence).exp().unbind(1))
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
         """Return the CRPS or the negative log-likelihood of a window's future, by `objective`."""
@@ -103,12 +131,13 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         """
         state, joints = self._joints(belief, future)
         log_weight, widths = self._weighted(state)
-        chosen = _draw(log_weight, num_samples, generator)
+        chosen = draw(log_weight, num_samples, generator)
         width = self._ahead(widths.flatten(1).gather(1, chosen), future["known_future"].shape[1]).unsqueeze(2)
-        paths = None
+        paths, names = None, self.dynamics.transformations
         for structure, joint in enumerate(joints):
-            samples, mean = (self._apart(x) for x in (joint.sample((num_samples,), generator), joint.mean[None]))
-            paths = self._picked(paths, mean + width * (samples - mean), state, chosen // NODES, structure)
+            drawn = joint.sample((num_samples,), generator)
+            samples, mean = (apart(x, len(names)) for x in (drawn, joint.mean[None]))
+            paths = picked(paths, mean + width * (samples - mean), state, names, chosen // NODES, structure)
         assert paths is not None
         return self._in_units(paths, future["known_future"])
 
@@ -144,21 +173,21 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         """Return joint samples of missing values, by the simulation smoother of models drawn by weight."""
         past, series = near(self.slice_of(batch, "past"), *self.scale_of(batch)), Series.of(batch)
         state = self._after(past, series, None)[0]
-        chosen = _draw(self._weighted(state)[0], num_samples, generator)
+        chosen = draw(self._weighted(state)[0], num_samples, generator)
         width = self._widths_within(past, series).gather(1, chosen.unsqueeze(-1).expand(-1, -1, len(past.values)))
         wide = self.members.wide(past, state.size)
         location, scale = (stacked(x) for x in (state.location, state.scale))
         values, observed = scaled(wide, location, scale)
-        paths = None
+        paths, names = None, self.dynamics.transformations
         for structure, model in enumerate(self.members.models(wide, series)):
             states = kalman.sample_posterior(model.system, model.prior, values, observed, num_samples, generator)
             smoothed, at = kalman.smooth(model.system, model.prior, values, observed).states, model.system.by_step()
             steps = [Gaussian(mean, cov) for mean, cov in zip(smoothed.mean, smoothed.cov, strict=True)]
             mean = torch.cat([at(time)[1].marginal(at_step).mean for time, at_step in enumerate(steps)], -1)
             emitted = torch.cat([at(time)[1].sample(x, generator) for time, x in enumerate(states)], -1)
-            samples, mean = (self._apart(x) for x in (emitted, mean.unsqueeze(0)))
+            samples, mean = (apart(x, self.members.num_transformations) for x in (emitted, mean.unsqueeze(0)))
             samples = mean + width.unsqueeze(2) * (samples - mean)
-            paths = self._picked(paths, samples, state, chosen // NODES, structure)
+            paths = picked(paths, samples, state, names, chosen // NODES, structure)
         assert paths is not None
         return self._in_units(paths, known_past(batch))
 
@@ -243,10 +272,6 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         counts, sums = (x + y for x, y in zip(until, after, strict=True))
         return self.dynamics.volatility(counts, sums).widths().flatten(2).movedim(0, -1)
 
-    def _apart(self, values: Float[Tensor, "sample stacked time"]) -> Tensor:
-        """Return values as (series, sample, transformation, time)."""
-        return values.unflatten(1, (self.members.num_transformations, -1)).permute(2, 0, 1, 3)
-
     def _joints(self, belief: Belief, future: Batch) -> tuple[BankState, list[Gaussian]]:
         """Return the state given the known values of the horizon, and each structure's joint Gaussian given these.
 
@@ -268,38 +293,8 @@ class BankInference(AbstractInference[AbstractBankDynamics]):
         values, observed = in_scale(wide.values, stacked(state.location), stacked(state.scale)), wide.observed
         return after, [j.condition(values.squeeze(-1).T, observed.squeeze(-1).T) for j in joints]
 
-    def _picked(
-        self,
-        paths: Tensor | None,
-        samples: Float[Tensor, "series sample transformation time"],
-        state: BankState,
-        chosen: Int[Tensor, "series sample"],
-        structure: int,
-    ) -> Float[Tensor, "series sample time"]:
-        """Return paths in the units of the data, with those of the chosen models of a structure in their places.
-
-        Samples are in scaled units.
-        """
-        samples = samples * state.scale[:, None, :, None] + state.location[:, None, :, None]
-        for number, name in enumerate(self.dynamics.transformations):
-            own = transformation_of(name).restore(samples[:, :, number]) * state.size.unsqueeze(-1)
-            model = structure * self.members.num_transformations + number
-            paths = own if paths is None else torch.where((chosen == model).unsqueeze(-1), own, paths)
-        assert paths is not None
-        return paths
-
     def _in_units(self, paths: Float[Tensor, "series sample time"], known: Tensor) -> Tensor:
         """Return paths, clipped if this was chosen, with known values (not NaN) in their place."""
         samples = self.units.restore(paths).unsqueeze(-1)
         known = known.unsqueeze(1)
         return torch.where(torch.isnan(known), samples, known)
-
-
-def _draw(
-    log_weight: Float[Tensor, "series model"], num_samples: int, generator: torch.Generator | None
-) -> Int[Tensor, "series sample"]:
-    """Return the numbers of models drawn by weight, systematically: each about as often as its weight says."""
-    weight = log_weight.detach().exp()
-    start = torch.rand(len(weight), 1, generator=generator, dtype=weight.dtype, device=weight.device)
-    places = (torch.arange(num_samples, dtype=weight.dtype, device=weight.device) + start) / num_samples
-    return torch.searchsorted(weight.cumsum(1), places).clamp_max(weight.shape[1] - 1)

@@ -69,6 +69,19 @@ class AbstractBankDynamics(AbstractDynamics):
         """Return the share of a deviation of `volatility` from its prior that remains on average over some steps."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """The evidence of each value of a series about each model, 0 where it is missing.
+
+    Attributes:
+        density: Its log-density, under variances that the series has had before.
+        evidence: Its evidence for the weight of the model, see `AbstractBankDynamics.evidence`.
+    """
+
+    density: Float[Tensor, "time series structure transformation"]
+    evidence: Float[Tensor, "time series structure transformation"]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Members:
     """All models of a bank. Those of a structure are one system; its batch has the transformations one by one.
@@ -78,22 +91,29 @@ class Members:
     Attributes:
         dynamics: Dynamics of the models.
         data: What is known of the data.
+        codes: Numbers of the transformations to take.
     """
 
     dynamics: AbstractBankDynamics
     data: DataSpec
+    codes: tuple[int, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of all models, "trend+month_of_year on symlog"."""
         sums = ["+".join(one.structure.names) for one in self.dynamics.structures if one.structure is not None]
-        ends = ["" if name == "none" else f" on {name}" for name in self.dynamics.transformations]
+        ends = ["" if name == "none" else f" on {name}" for name in self.transformations]
         return tuple(components + end for components in sums for end in ends)
+
+    @property
+    def transformations(self) -> tuple[str, ...]:
+        """Return the names of the transformations."""
+        return tuple(self.dynamics.transformations[code] for code in self.codes)
 
     @property
     def num_transformations(self) -> int:
         """Return the number of transformations."""
-        return len(self.dynamics.transformations)
+        return len(self.codes)
 
     def beginning(self, past: TimeSlice, series: Series) -> BankState:
         """Return the state before the first step of series that begin with a slice; the slice gives their scaling."""
@@ -104,7 +124,7 @@ class Members:
         nothing_but_zeros = still.unsqueeze(-1) & (size == 0)
         size = torch.where(size > 0, size, 1.0)
         wide = self.wide(past, size)
-        apart = zip(wide.values.chunk(self.num_transformations, 1), self.dynamics.transformations, strict=True)
+        apart = zip(wide.values.chunk(self.num_transformations, 1), self.transformations, strict=True)
         changes = [transformation_of(name).own_change(values) for values, name in apart]
         own = self.data.typical_change * torch.cat(changes, 1)
         location, scale = location_and_scale(wide.values, own, seen.repeat(1, self.num_transformations, 1), self.data)
@@ -131,12 +151,12 @@ class Members:
         location, scale = (stacked(x) for x in (before.location, before.scale))
         values, observed = scaled(wide, location, scale)
         sized = time_slice.values / before.size
-        slope = torch.cat([transformation_of(name).log_slope(sized) for name in self.dynamics.transformations], 1)
+        slope = torch.cat([transformation_of(name).log_slope(sized) for name in self.transformations], 1)
         slope = torch.where(wide.observed, slope - scale.log(), 0.0).squeeze(-1).to(scale)
         terms: list[tuple[Tensor, Tensor]] = []
         states = []
         for model, belief in zip(self.models(wide, series), before.states, strict=True):
-            state, scales, squares = model.system.innovations(_flat(belief), values, observed)
+            state, scales, squares = model.system.innovations(flat(belief), values, observed)
             states.append(_by_series(state, count))
             apart = lambda x: x.unflatten(1, (count, -1)).transpose(1, 2)  # noqa: E731
             terms.append((apart(scales + slope), apart(squares)))
@@ -148,13 +168,13 @@ class Members:
     ) -> list[tuple[Gaussian, AbstractLinearSystem]]:
         """Return the states and the systems of the future of each structure."""
         models = self.models(self.wide(future, state.size), series)
-        return [(_flat(before), model.system) for before, model in zip(state.states, models, strict=True)]
+        return [(flat(before), model.system) for before, model in zip(state.states, models, strict=True)]
 
     def wide(self, time_slice: TimeSlice, size: Float[Tensor, "series 1"]) -> TimeSlice:
         """Return a slice in units of the series' sizes, under each transformation, transformations outermost."""
         count = self.num_transformations
         values = time_slice.values / size
-        wide = torch.cat([transformation_of(name).apply(values) for name in self.dynamics.transformations], 1)
+        wide = torch.cat([transformation_of(name).apply(values) for name in self.transformations], 1)
         index = time_slice.season_index
         return TimeSlice(
             values=torch.where(time_slice.observed.repeat(1, count, 1), wide, 0.0),
@@ -168,7 +188,7 @@ class Members:
     def models(self, wide: TimeSlice, series: Series) -> list[LinearModel]:
         """Return the system and prior of each structure for a slice of `wide`."""
         count = self.num_transformations
-        codes = torch.arange(count, device=series.index.device).repeat_interleave(len(series.index))
+        codes = torch.tensor(self.codes, device=series.index.device).repeat_interleave(len(series.index))
         categories = torch.cat([series.static_cat.repeat(count, 1), codes.unsqueeze(1)], 1)
         every = Series(series.index.repeat(count), categories, series.static_real.repeat(count, 1))
         models = []
@@ -185,7 +205,7 @@ def stacked(values: Float[Tensor, "series transformation"]) -> Float[Tensor, "st
     return values.T.reshape(-1, 1)
 
 
-def _flat(state: Gaussian) -> Gaussian:
+def flat(state: Gaussian) -> Gaussian:
     """Return states (series, transformation) as one batch, transformations outermost."""
     return Gaussian(state.mean.transpose(0, 1).flatten(0, 1), state.cov.transpose(0, 1).flatten(0, 1))
 

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterable
 
-from tsforecast.core.components import Component, Harmonics, Level, Season, Trend
+from tsforecast.core.components import Component, Level, Trend
+from tsforecast.core.seasonal import Harmonics, Season
 from tsforecast.data.calendar.frequency import steps_per_day
 from tsforecast.seasons import CYCLES, SEASONS, cycle_length, num_factors, smooth_season
 

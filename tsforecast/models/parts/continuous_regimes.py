@@ -9,8 +9,8 @@ from torch import Tensor
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
 from tsforecast.core.continuous import JumpChain
 from tsforecast.core.gaussian import unbind
+from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.particles.filtering import Regime
-from tsforecast.core.particles.switching import CategoricalSwitching
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.continuous_dynamics import TimedGLSDynamics
 from tsforecast.models.parts.inference import LinearModel

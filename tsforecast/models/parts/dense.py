@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
-from tsforecast.core.components import Season
 from tsforecast.core.linear import DiagonalLinearGaussian
+from tsforecast.core.seasonal import Season
 from tsforecast.models.parts.auxiliary import Auxiliary
 from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.component_names import component_names, parse_component

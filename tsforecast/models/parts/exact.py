@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float
@@ -10,7 +11,13 @@ from torch import Tensor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.torch_internals import is_transformed
-from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, LinearModel, emissions
+from tsforecast.models.parts.inference import (
+    AbstractDynamics,
+    AbstractLinearMixture,
+    LinearMember,
+    LinearModel,
+    emissions,
+)
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_marginals, negative_log_likelihood
 from tsforecast.models.parts.units import Units, known_past, scaled
@@ -32,7 +39,7 @@ class AbstractLinearDynamics(AbstractDynamics):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ExactInference(AbstractInference[AbstractLinearDynamics]):
+class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
     """Inference by the Kalman filter and its smoother, with forecasts in closed form.
 
     Attributes:
@@ -49,6 +56,33 @@ class ExactInference(AbstractInference[AbstractLinearDynamics]):
     def has_marginals(self) -> bool:
         """Return True."""
         return True
+
+    @property
+    def linear(self) -> "ExactInference":
+        """Return this inference."""
+        return self
+
+    @property
+    def is_single(self) -> bool:
+        """Return True."""
+        return True
+
+    def begin(self, batch: Batch, like: Batch) -> Belief:
+        """Return the belief before the first step, see `AbstractLinearMixture`."""
+        model = self.dynamics.linear(self.slice_of(batch, "past"), Series.of(batch))
+        return Belief(model.prior, *self.scale_of(like), Series.of(batch))
+
+    def members_of(self, batch: Batch, part: str, belief: Belief, apart: bool = False) -> Iterator[LinearMember]:
+        """Yield the linear model, see `AbstractLinearMixture`."""
+        time_slice = self.slice_of(batch, part)
+        model = self.dynamics.linear(time_slice, belief.series, belief.memory)
+        units, size = (belief.location, belief.scale), torch.ones_like(belief.scale[:, :1])
+        model = dataclasses.replace(model, prior=belief.gaussian)
+        yield LinearMember(model, time_slice, *units, self.dynamics.structure, (self.units.transformation,), size)
+
+    def weights(self, belief: Belief) -> list[Float[Tensor, "series 1"]]:
+        """Return a weight of 1."""
+        return [torch.ones_like(belief.scale[:, :1])]
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
         """Return the CRPS or the negative log-likelihood, by `objective`; the model is linear in any case."""

@@ -2,11 +2,11 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterable
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, Optional, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import (
@@ -19,7 +19,7 @@ from tsforecast.core import (
 )
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.structure import Structure
-from tsforecast.models.parts.units import Units
+from tsforecast.models.parts.units import Units, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
 
@@ -90,6 +90,11 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     @abc.abstractmethod
     def has_marginals(self) -> bool:
         """Return whether `marginals` are known in closed form."""
+
+    @property
+    @abc.abstractmethod
+    def linear(self) -> Optional["AbstractLinearMixture[Any]"]:
+        """Return this inference if the model is linear, or a mixture of linear models; else None."""
 
     @abc.abstractmethod
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
@@ -163,3 +168,72 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
         if self.dynamics.structure is None:
             raise ValueError(f"the state of {type(self.dynamics).__name__} has no components with names")
         return self.dynamics.structure
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearMember:
+    """A linear model over a slice of time; its batch has several transformations one after the other.
+
+    Attributes:
+        model: Its system, and the belief over the state before the slice.
+        time_slice: The slice in transformed units.
+        location: Centre of the scaling.
+        scale: Unit of the scaling.
+        structure: Components of the state; None where it has none with names.
+        transformations: Names of the transformations.
+        size: Divisor of the data before a transformation.
+        components: Number of components of `AbstractInference.marginals` under each transformation.
+    """
+
+    model: LinearModel
+    time_slice: TimeSlice
+    location: Float[Tensor, "stacked target"]
+    scale: Float[Tensor, "stacked target"]
+    structure: Structure | None
+    transformations: tuple[str, ...]
+    size: Float[Tensor, "series 1"]
+    components: int = 1
+
+    @property
+    def data(self) -> tuple[Float[Tensor, "time stacked target"], Bool[Tensor, "time stacked target"] | None]:
+        """Return scaled values, and which of them are observed and near, see `scaled`."""
+        return scaled(self.time_slice, self.location, self.scale)
+
+    @property
+    def seen(self) -> Float[Tensor, "time stacked target"]:
+        """Return scaled values, NaN where they are missing or too far."""
+        values, observed = self.data
+        return values if observed is None else torch.where(observed, values, torch.nan)
+
+
+class AbstractLinearMixture(AbstractInference[SomeDynamics], abc.ABC, Generic[SomeDynamics]):
+    """Inference in a linear model, or in a mixture of linear models, each of which can be asked alone."""
+
+    @property
+    @abc.abstractmethod
+    def is_single(self) -> bool:
+        """Return whether the model is one linear system, whose answers are in transformed units."""
+
+    @abc.abstractmethod
+    def begin(self, batch: Batch, like: Batch) -> Belief:
+        """Return the belief before the first step of a batch's past.
+
+        Args:
+            batch: Its `past_*` fields are read.
+            like: Another batch of the same series, whose past gives location and scale.
+        """
+
+    @abc.abstractmethod
+    def members_of(self, batch: Batch, part: str, belief: Belief, apart: bool = False) -> Iterator[LinearMember]:
+        """Yield the linear models over a part of a batch, in the order of the components of `marginals`.
+
+        Args:
+            batch: The batch.
+            part: "past", "future" or "both".
+            belief: The belief before this part.
+            apart: Whether each transformation is a member of its own.
+        """
+
+    @abc.abstractmethod
+    def weights(self, belief: Belief) -> list[Float[Tensor, "series transformation"]]:
+        """Return the weights of all models, in the order of `members_of`."""

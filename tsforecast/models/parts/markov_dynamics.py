@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.core.particles.switching import CategoricalSwitching
+from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.regimes.autoregression import SwitchingAutoregression
 from tsforecast.core.regimes.chain import stationary
 from tsforecast.core.torch_internals import constant

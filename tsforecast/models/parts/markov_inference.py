@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tsforecast.core import particles
 from tsforecast.core.gaussian import map_tensors, register_record
-from tsforecast.core.particles.filtering import ParticleState
 from tsforecast.core.particles.smoothing import sample_given
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.core.regimes import chain, collapse
 from tsforecast.core.regimes.autoregression import known_lags
 from tsforecast.core.torch_internals import is_transformed
@@ -61,6 +61,10 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
     def has_marginals(self) -> bool:
         """Return whether there are no lags: with them a mixture over paths of regimes has too many components."""
         return not self.dynamics.lags
+
+    @property
+    def linear(self) -> None:
+        """Return None: a switch chooses the system."""
 
     # The filter.
 
@@ -200,12 +204,13 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
     ) -> Float[Tensor, "series sample horizon target"]:
         """Return exact sample paths, given known values of the future.
 
+        Given known values they are drawn by particles, exactly as the number of these grows.
+
         Args:
-            belief: The belief at the end of the past.
-            future: Its `future_*` fields are read, and `known_future` (NaN where free). Given known values, paths are
-                drawn by particles, exactly as the number of particles grows.
-            num_samples: Number of paths.
-            generator: Source of random numbers.
+            belief: See `AbstractForecaster.forecast`.
+            future: Likewise.
+            num_samples: Likewise.
+            generator: Likewise.
             hold_switch: Whether every path keeps the regime that it begins with ("what if the regime stays?").
 
         Raises:
@@ -267,13 +272,7 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
     # Regimes.
 
     def regimes(self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None) -> Regimes:
-        """Return the regimes of the batch's past, given all of it: exact, and the most likely path of Viterbi.
-
-        Args:
-            batch: Its `past_*` fields are read.
-            num_samples: Not read: nothing is drawn.
-            generator: Not read.
-        """
+        """Return the regimes of the batch's past, given all of it: exact, and the most likely path of Viterbi."""
         location, scale = self.scale_of(batch)
         time_slice = self.slice_of(batch, "past")
         run, _ = self._run(time_slice, Series.of(batch), location, scale)
@@ -284,14 +283,7 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
     def regimes_ahead(
         self, belief: Belief, future: Batch, num_samples: int = 100, generator: torch.Generator | None = None
     ) -> Float[Tensor, "time series regime"]:
-        """Return the exact probabilities of regimes at every step of the horizon.
-
-        Args:
-            belief: The belief at the end of the past.
-            future: Its `future_*` fields are read; `known_future` is not.
-            num_samples: Not read: nothing is drawn.
-            generator: Not read.
-        """
+        """Return the exact probabilities of regimes at every step of the horizon; nothing is drawn."""
         time_slice = self.slice_of(future, "future")
         model = self.dynamics.markov(time_slice, belief.series)
         every = model.log_transition.expand(len(time_slice.time_feat), len(model.centre), -1, -1)

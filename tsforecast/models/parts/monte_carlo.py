@@ -1,19 +1,17 @@
 """Inference by Rao-Blackwellised particles in models with a linear system that a switch chooses at every step."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, particles
-from tsforecast.core.gaussian import map_tensors
-from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.particles.backward import draw_switches
-from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleFiltered, ParticleState
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem
 from tsforecast.core.particles.smoothing import ParticleSmoothed, given_marginals, sample_given, smooth
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.models.parts.auxiliary import decoded, has_moments
 from tsforecast.models.parts.inference import emissions
 from tsforecast.models.parts.marginals import Marginals
@@ -23,6 +21,7 @@ from tsforecast.models.parts.objectives import (
     crps_of_paths,
     negative_log_likelihood,
 )
+from tsforecast.models.parts.particle_filter import ParticleFilter
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics, Particles
 from tsforecast.models.parts.units import Units, known_past, scaled
@@ -36,28 +35,6 @@ _MIXED_PATHS = 50
 _DECODED_PATHS = 200
 # Paths that smoothed components are means of.
 _SMOOTHED_PATHS = 20
-
-
-@contextlib.contextmanager
-def _advice(words: str) -> Iterator[None]:
-    """Adds advice to errors about covariances that are no longer positive definite."""
-    try:
-        yield
-    except NotPositiveDefiniteError as error:
-        if not words:
-            raise
-        raise NotPositiveDefiniteError(f"{error} {words}") from error
-
-
-def _preceded(filtered: ParticleFiltered, terms: Float[Tensor, "time series"]) -> ParticleFiltered:
-    """Put the log-likelihoods of steps that a linear model has filtered before those of the particles."""
-    # Before there are particles, no weights differ.
-    sizes = torch.full_like(terms, filtered.particles.log_weight.shape[0])
-    return dataclasses.replace(
-        filtered,
-        log_likelihood=torch.cat([terms, filtered.log_likelihood]),
-        effective_sample_size=torch.cat([sizes, filtered.effective_sample_size]),
-    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,85 +70,23 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         return has_moments(self.dynamics.decoder)
 
     @property
+    def linear(self) -> None:
+        """Return None: a switch chooses the system."""
+
+    @property
     def _emits_targets(self) -> bool:
         """Return whether no network stands between the emission and the targets."""
         return self.dynamics.decoder is None
 
-    # The filter.
-
-    def run(
-        self,
-        time_slice: TimeSlice,
-        series: Series,
-        location: Tensor,
-        scale: Tensor,
-        start: ParticleState | None = None,
-        cut: int = 0,
-        whole: bool = False,
-        num_particles: int | None = None,
-        **options,
-    ) -> tuple[ParticleFiltered, AbstractSwitchingSystem, ParticleState]:
-        """Return the particles after a time slice, its system, and the particles before it.
-
-        Filtering has no gradient before the `cut`. Results of single steps are those after it, and the particles
-        "before" are those at the cut. The linear model inside filters a history up to its last `particle_length` steps,
-        unless the `whole` is asked for.
-
-        Args:
-            time_slice: Time, covariates and values.
-            series: Who the series are.
-            location: Centre of the scaling.
-            scale: Unit of the scaling.
-            start: Particles before it; None where the series begin.
-            cut: Steps without gradient.
-            whole: Whether particles filter all of it.
-            num_particles: Number of particles; None for that of training.
-            options: Further arguments of `particles.filter`.
-
-        Raises:
-            NotPositiveDefiniteError: If a covariance is no longer positive definite, with advice.
-        """
-        prior, terms = None, None
-        lead = len(time_slice.values) - self.particles.particle_length
-        with _advice(self.advice):
-            if self.particles.particle_length and lead > 0 and not whole and start is None:
-                head = map_tensors(lambda x: x[:lead], time_slice)
-                time_slice = map_tensors(lambda x: x[lead:], time_slice)
-                prior, terms = self._run_linear(head, series, location, scale, min(cut, lead))
-                cut = max(cut - lead, 0)
-            system, own = self.dynamics.switching(time_slice, series, location, scale, proposing=True)
-            if start is None:
-                start = system.begin(num_particles or self.particles.num_particles, prior or own)
-            values, observed = scaled(time_slice, location, scale)
-            chosen = {"threshold": self.threshold, "gradient": self.particles.resampling_gradient}
-            options = {**chosen, **options}
-            if cut:
-                parts = (values[:cut], None if observed is None else observed[:cut])
-                with torch.no_grad():
-                    start = particles.filter(system, start, *parts, **options).particles
-            parts = (values[cut:], None if observed is None else observed[cut:])
-            filtered = particles.filter(system, start, *parts, first=cut, **options)
-        return filtered if terms is None or cut else _preceded(filtered, terms), system, start
-
-    def _run_linear(
-        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, cut: int = 0
-    ) -> tuple[Gaussian, Float[Tensor, "time series"]]:
-        """Return the belief of the linear model after a time slice, and the log-likelihood of its steps; see `run`."""
-        belief, terms = None, []
-        for part, with_gradient in ((slice(0, cut), False), (slice(cut, None), True)):
-            piece = map_tensors(lambda x, part=part: x[part], time_slice)
-            if len(piece.values):
-                with torch.set_grad_enabled(torch.is_grad_enabled() and with_gradient):
-                    linear = self.dynamics.linear(piece, series)
-                    belief, term = linear.system.posterior(belief or linear.prior, *scaled(piece, location, scale))
-                terms.append(term)
-        assert belief is not None
-        return belief, torch.cat(terms)
+    @property
+    def filtering(self) -> ParticleFilter:
+        """Return the filter of its slices of time."""
+        return ParticleFilter(self.dynamics, self.particles, self.threshold, self.advice)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
         location, scale = self.scale_of(batch, belief)
-        filtered, _, _ = self.run(
+        filtered, _, _ = self.filtering.run(
             self.slice_of(batch, "past"),
             self.series_of(batch, belief),
             location,
@@ -193,7 +108,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             return self.likelihood(self, batch)
         location, scale = self.scale_of(batch)
         time_slice = self.slice_of(batch, "both")
-        filtered, _, _ = self.run(time_slice, Series.of(batch), location, scale)
+        filtered, _, _ = self.filtering.run(time_slice, Series.of(batch), location, scale)
         return negative_log_likelihood(filtered.log_likelihood, time_slice.observed)
 
     def _linear_loss(self, batch: Batch) -> Float[Tensor, " series"]:
@@ -204,7 +119,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             model = self.dynamics.linear(whole, series)
             terms = model.system.log_likelihood(model.prior, *scaled(whole, location, scale))
             return negative_log_likelihood(terms, whole.observed)
-        state, _ = self._run_linear(self.slice_of(batch, "past"), series, location, scale)
+        state, _ = self.filtering.run_linear(self.slice_of(batch, "past"), series, location, scale)
         future = self.slice_of(batch, "future")
         system = self.dynamics.linear(future, series).system
         return crps_of_marginals(system, Belief(state, location, scale, series), future, batch, self.units)
@@ -220,7 +135,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         location, scale = self.scale_of(batch)
         past, series = self.slice_of(batch, "past"), Series.of(batch)
         cut = max(len(past.values) - self.gradient_length, 0) if self.gradient_length else 0
-        filtered, filtering, _ = self.run(past, series, location, scale, cut=cut)
+        filtered, filtering, _ = self.filtering.run(past, series, location, scale, cut=cut)
         count = _TRAINING_MIXTURE if self._emits_targets else _TRAINING_PATHS
         chosen = particles.draw(filtered.particles, count)
         weight = chosen.log_weight if filtering.weighs else chosen.log_weight.detach()
@@ -318,14 +233,13 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         generator: torch.Generator | None = None,
         hold_switch: bool = False,
     ) -> Float[Tensor, "series sample horizon target"]:
-        """Return sample paths of the model, given known values of the future.
+        """Return sample paths; given known values they are exact as the number of particles grows.
 
         Args:
-            belief: The belief at the end of the past.
-            future: Its `future_*` fields are read, and `known_future` (NaN where free). What is known is filtered, and
-                the rest is drawn from the smoothed joint, exactly as the number of particles grows.
-            num_samples: Number of paths.
-            generator: Source of random numbers.
+            belief: See `AbstractForecaster.forecast`.
+            future: Likewise.
+            num_samples: Likewise.
+            generator: Likewise.
             hold_switch: Whether every path keeps the switch that it begins with ("what if the regime stays?").
 
         Raises:
@@ -358,51 +272,28 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     # What is inferred of the past.
 
     def track(self, batch: Batch, generator: torch.Generator | None = None) -> ParticleState:
-        """Return the particles after every step of the batch's past, in scaled units, with a leading dimension of time.
+        """Return the particles after every step of the batch's past, in scaled units, time outermost."""
+        return self._tracked(batch, generator)[2]
 
-        Args:
-            batch: Its `past_*` fields are read.
-            generator: Source of random numbers.
-        """
-        return self._track(self.slice_of(batch, "past"), batch, *self.scale_of(batch), generator)[2]
+    def _tracked(
+        self, batch: Batch, generator: torch.Generator | None
+    ) -> tuple[AbstractSwitchingSystem, ParticleState, ParticleState, Tensor, Tensor | None]:
+        """Return the system of the past, the particles before it and after each step, and its scaled values."""
+        time_slice, units = self.slice_of(batch, "past"), self.scale_of(batch)
+        known = (time_slice, Series.of(batch), *units)
+        filtered, system, start = self.filtering.run(*known, whole=True, keep_history=True, generator=generator)
+        assert filtered.history is not None
+        return system, start, filtered.history, *scaled(time_slice, *units)
 
     def smoothed(
         self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None
     ) -> ParticleSmoothed:
-        """Return paths of switches and states of the batch's past, given all of it, in scaled units.
-
-        Args:
-            batch: Its `past_*` fields are read.
-            num_samples: Number of paths.
-            generator: Source of random numbers.
-        """
-        time_slice, (location, scale) = self.slice_of(batch, "past"), self.scale_of(batch)
-        tracked = self._track(time_slice, batch, location, scale, generator)
-        return smooth(*tracked, *scaled(time_slice, location, scale), num_samples=num_samples, generator=generator)
-
-    def _track(
-        self, time_slice: TimeSlice, batch: Batch, location: Tensor, scale: Tensor, generator: torch.Generator | None
-    ) -> tuple[AbstractSwitchingSystem, ParticleState, ParticleState]:
-        """Return the system, the particles before a time slice, and those after each of its steps."""
-        filtered, system, start = self.run(
-            time_slice, Series.of(batch), location, scale, whole=True, keep_history=True, generator=generator
-        )
-        assert filtered.history is not None
-        return system, start, filtered.history
+        """Return paths of switches and states of the batch's past, given all of it, in scaled units."""
+        return smooth(*self._tracked(batch, generator), num_samples=num_samples, generator=generator)
 
     def regimes(self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None) -> Regimes:
-        """Return the expected mixing weights of the base parameters; of categories their probabilities.
-
-        Args:
-            batch: Its `past_*` fields are read.
-            num_samples: Number of smoothed paths that they are means of.
-            generator: Source of random numbers.
-        """
-        time_slice, (location, scale) = self.slice_of(batch, "past"), self.scale_of(batch)
-        tracked = self._track(time_slice, batch, location, scale, generator)
-        drawn = draw_switches(
-            *tracked, *scaled(time_slice, location, scale), num_samples=num_samples, generator=generator
-        )
+        """Return the expected mixing weights of the base parameters over smoothed paths, or category probabilities."""
+        drawn = draw_switches(*self._tracked(batch, generator), num_samples=num_samples, generator=generator)
         weights = self.dynamics.mixing_weights(drawn)
         mean = weights.mean(1)
         pairs = torch.einsum("tnsi,tnsj->tsij", weights[:-1], weights[1:]) / weights.shape[1]
@@ -411,14 +302,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     def regimes_ahead(
         self, belief: Belief, future: Batch, num_samples: int = 100, generator: torch.Generator | None = None
     ) -> Float[Tensor, "time series regime"]:
-        """Return the expected mixing weights at every step of the horizon, by sample paths.
-
-        Args:
-            belief: The belief at the end of the past.
-            future: Its `future_*` fields are read; `known_future` is not.
-            num_samples: Number of paths.
-            generator: Source of random numbers.
-        """
+        """Return the expected mixing weights at every step of the horizon, by sample paths."""
         time_slice = self.slice_of(future, "future")
         steps, system = len(time_slice.time_feat), self._ahead(belief, time_slice)
         switches = particles.forecast(system, belief.particles, steps, num_samples, generator)[1]
@@ -430,14 +314,12 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Return the smoothed components of the batch's past, averaged over regimes; see `Structure.parts_of`."""
-        structure = self.named_structure()
-        time_slice = self.slice_of(batch, "past")
-        location, scale = self.scale_of(batch)
-        tracked = self._track(time_slice, batch, location, scale, None)
-        smoothed = smooth(*tracked, *scaled(time_slice, location, scale), num_samples=_SMOOTHED_PATHS)
+        structure, tracked = self.named_structure(), self._tracked(batch, None)
+        smoothed = smooth(*tracked, num_samples=_SMOOTHED_PATHS)
         regimes = (tracked[0].regime(switch, time) for time, switch in enumerate(smoothed.switches))
         emission = emissions(regime.emission for regime in regimes)
         assert self.dynamics.issm is not None
+        time_slice = self.slice_of(batch, "past")
         has_effect = time_slice.dynamic_real.shape[-1] > 0
         effect = self.dynamics.issm.linear(time_slice, Series.of(batch)).effect if has_effect else None
-        return structure.parts_of(smoothed.states.states, emission, effect, location, scale)
+        return structure.parts_of(smoothed.states.states, emission, effect, *self.scale_of(batch))

@@ -34,7 +34,7 @@ def smoothed_given(
     """
     time_slice = inference.slice_of(batch, "past")
     count = max(inference.particles.num_particles, _SMOOTHING_PARTICLES)
-    filtered, system, start = inference.run(
+    filtered, system, start = inference.filtering.run(
         time_slice, Series.of(batch), *units, whole=True, keep_history=True, generator=generator, num_particles=count
     )
     assert filtered.history is not None

@@ -1,15 +1,16 @@
 """Inference in several models of the same series; their forecasts are mixed with fixed weights."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Optional
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tsforecast.core.particles.resampling import systematic_ancestors
 from tsforecast.core.torch_internals import constant
-from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference
+from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, AbstractLinearMixture, LinearMember
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.units import Units
 from tsforecast.models.records import Batch, Belief, PoolState
@@ -41,7 +42,7 @@ class PoolDynamics(AbstractDynamics):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PoolInference(AbstractInference[PoolDynamics]):
+class PoolInference(AbstractLinearMixture[PoolDynamics]):
     """Inference in each member; forecasts are their mixture, a linear opinion pool (Stone 1961).
 
     Attributes:
@@ -60,6 +61,36 @@ class PoolInference(AbstractInference[PoolDynamics]):
     def has_marginals(self) -> bool:
         """Return whether all members have them."""
         return all(member.has_marginals for member in self.members)
+
+    @property
+    def linear(self) -> Optional["PoolInference"]:
+        """Return this inference if all members are linear, or mixtures of linear models; else None."""
+        return self if len(self._linear) == len(self.members) else None
+
+    @property
+    def _linear(self) -> list[AbstractLinearMixture[Any]]:
+        return [one for member in self.members if (one := member.linear) is not None]
+
+    @property
+    def is_single(self) -> bool:
+        """Return False."""
+        return False
+
+    def begin(self, batch: Batch, like: Batch) -> Belief:
+        """Return the beliefs of all members before the first step, see `AbstractLinearMixture`."""
+        pairs = zip(self.each(batch), self.each(like), strict=True)
+        owns = ((own, same) for (_, own), (_, same) in pairs)
+        return self._pooled([one.begin(*own) for one, own in zip(self._linear, owns, strict=True)])
+
+    def members_of(self, batch: Batch, part: str, belief: Belief, apart: bool = False) -> Iterator[LinearMember]:
+        """Yield the models of all members, see `AbstractLinearMixture`."""
+        for one, (_, own), known in zip(self._linear, self.each(batch), belief.pool.members, strict=True):
+            yield from one.members_of(own, part, known, apart)
+
+    def weights(self, belief: Belief) -> list[Float[Tensor, "series transformation"]]:
+        """Return the weights of the models of each member, times that of the member."""
+        each = zip(self._linear, belief.pool.members, self.dynamics.log_weight.exp().tolist(), strict=True)
+        return [share * weight for one, known, share in each for weight in one.weights(known)]
 
     @property
     def lead(self) -> int:
@@ -93,8 +124,12 @@ class PoolInference(AbstractInference[PoolDynamics]):
         weight = torch.where(torch.stack(seen), self.dynamics.log_weight[:, None, None].to(lead.scale), -torch.inf)
         density = torch.logsumexp(weight + torch.stack(terms), 0) - torch.logsumexp(weight, 0)
         unit = torch.where(observed, lead.scale.log(), 0.0).sum(-1)
-        pooled = Belief(PoolState(tuple(beliefs)), lead.location, lead.scale, lead.series)
-        return pooled, torch.where(torch.stack(seen).any(0), density + unit, 0.0)
+        return self._pooled(beliefs), torch.where(torch.stack(seen).any(0), density + unit, 0.0)
+
+    def _pooled(self, beliefs: list[Belief]) -> Belief:
+        """Return one belief of the members'."""
+        lead = beliefs[self.lead]
+        return Belief(PoolState(tuple(beliefs)), lead.location, lead.scale, lead.series)
 
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
@@ -153,10 +188,9 @@ class PoolInference(AbstractInference[PoolDynamics]):
         generator: torch.Generator | None,
     ) -> Float[Tensor, "series sample step target"]:
         """Return draws of the members, in numbers by their weights (systematic sampling)."""
-        weight = self.dynamics.log_weight.exp()
+        weight = self.dynamics.log_weight
         options: dict[str, Any] = {"generator": generator, "device": weight.device}
-        places = (torch.arange(num_samples, device=weight.device) + torch.rand((), **options)) / num_samples
-        members = torch.searchsorted(weight.cumsum(0), places).clamp_max(len(weight) - 1)
+        members = systematic_ancestors(weight.unsqueeze(-1), torch.rand(1, **options), num_samples).squeeze(-1)
         counts = torch.bincount(members, minlength=len(weight)).tolist()
         each = zip(self.each(batch), counts, strict=True)
         paths = torch.cat([draw(k, count, own) for k, ((_, own), count) in enumerate(each) if count], 1)

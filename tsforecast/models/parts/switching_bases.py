@@ -12,8 +12,9 @@ from tsforecast.core import AbstractLinearSystem, Gaussian
 from tsforecast.core.composed import beside, compose_steps
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.linear import DiagonalLinearGaussian
+from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
-from tsforecast.core.particles.switching import CategoricalSwitching, GaussianSwitching
+from tsforecast.core.particles.switching import GaussianSwitching
 from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.dense import DenseBases, DenseStep, DenseSwitch, linear_part, prior_over
 from tsforecast.models.parts.frames import AbstractFrameDynamics

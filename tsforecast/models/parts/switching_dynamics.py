@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
-from tsforecast.core.particles.filtering import GRADIENTS, AbstractSwitchingSystem
+from tsforecast.core.particles.filtering import AbstractSwitchingSystem
+from tsforecast.core.particles.resampling import GRADIENTS
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics

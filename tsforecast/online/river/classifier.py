@@ -69,34 +69,6 @@ class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
         config = OnlineConfig.of(self)
         return config.begin(features, self.expected_classes, config.likelihood(self.prediction))
 
-    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
-        """Learns from a label.
-
-        Args:
-            x: Numbers by name.
-            y: The label.
-            w: How often it counts; nothing is learnt, and no time passes, if it is 0.
-
-        Raises:
-            ValueError: If the label is missing, the third for "adf", or a feature is infinite or not a number.
-        """
-        self._learn_one(x, y, w)
-
-    def learn_many(self, X: pd.DataFrame, y: pd.Series, w: float | pd.Series = 1.0) -> None:
-        """Learns from the rows of a frame together, in one step: faster than one at a time, and less exact.
-
-        The drift takes the time of all rows. A detector sees their errors, in order, before any is learnt from.
-
-        Args:
-            X: Numbers, a column for each feature; NaN and None are missing.
-            y: Labels.
-            w: How often rows count, one number or one for each; those that count 0 are left out.
-
-        Raises:
-            ValueError: As for `learn_one`.
-        """
-        self._learn_many(X, y, w)
-
     def _learn(self, xs: Sequence[dict[Hashable, Any]], ys: Sequence[Any], counts: Tensor | None) -> None:
         labels = self._labels
         for y in ys:

@@ -64,12 +64,35 @@ class AbstractOnline(base.Estimator, abc.ABC):
     def _learn(self, xs: Sequence[dict[Hashable, Any]], ys: Sequence[Any], counts: Tensor | None) -> None:
         """Learns from some observations together."""
 
-    def _learn_one(self, x: dict[Hashable, Any], y: Any, w: float) -> None:
+    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
+        """Learns from one observation.
+
+        Args:
+            x: Numbers by name.
+            y: The label, or the number.
+            w: How often it counts; nothing is learnt, and no time passes, if it is 0.
+
+        Raises:
+            ValueError: If the target is missing, the third label for "adf", or it or a feature is infinite or not a
+                number.
+        """
         count = float(_counts(w, 1)[0])
         if count:
             self._learn([x], [y], None if count == 1 else torch.tensor([count], dtype=torch.float64))
 
-    def _learn_many(self, X: pd.DataFrame, y: pd.Series, w: float | pd.Series) -> None:
+    def learn_many(self, X: pd.DataFrame, y: pd.Series, w: float | pd.Series = 1.0) -> None:
+        """Learns from the rows of a frame together, in one step: faster than one at a time, and less exact.
+
+        The drift takes the time of all rows. A detector sees their errors, in order, before any is learnt from.
+
+        Args:
+            X: Numbers, a column for each feature; NaN and None are missing.
+            y: Labels, or numbers.
+            w: How often rows count, one number or one for each; those that count 0 are left out.
+
+        Raises:
+            ValueError: As for `learn_one`.
+        """
         xs, ys, counts = observations_of(X), _values(pd.Series(y)), _counts(w, len(X))
         if len(ys) != len(xs):
             raise ValueError(f"expected a target for each of {len(xs)} rows, got {len(ys)}")

@@ -42,34 +42,6 @@ class OnlineRegressor(AbstractOnline, base.MiniBatchRegressor):
         config = OnlineConfig.of(self)
         return config.begin(features, 1, config.numeric(self.noise))
 
-    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0) -> None:
-        """Learns from a target.
-
-        Args:
-            x: Numbers by name.
-            y: The target.
-            w: How often it counts; nothing is learnt, and no time passes, if it is 0.
-
-        Raises:
-            ValueError: If the target is missing, or it or a feature is infinite or not a number.
-        """
-        self._learn_one(x, y, w)
-
-    def learn_many(self, X: pd.DataFrame, y: pd.Series, w: float | pd.Series = 1.0) -> None:
-        """Learns from the rows of a frame together, in one step: faster than one at a time, and less exact.
-
-        The drift takes the time of all rows. A detector sees their errors, in order, before any is learnt from.
-
-        Args:
-            X: Numbers, a column for each feature; NaN and None are missing.
-            y: Targets.
-            w: How often rows count, one number or one for each; those that count 0 are left out.
-
-        Raises:
-            ValueError: As for `learn_one`.
-        """
-        self._learn_many(X, y, w)
-
     def _learn(self, xs: Sequence[dict[Hashable, Any]], ys: Sequence[Any], counts: Tensor | None) -> None:
         numbers = [read_target(y) for y in ys]
         columns, rows = self._read(xs)

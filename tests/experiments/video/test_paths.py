@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.video.paths import decode, forecast_paths, smoothed_paths
 from tests.models.cases import entries_of, make_batch, make_model
 from tsforecast.models import Series
-from tsforecast.models.frame_paths import decode, forecast_paths, smoothed_paths
 from tsforecast.nn.decoders import BernoulliDecoder
 from tsforecast.nn.image import principal_components
 
@@ -60,7 +60,9 @@ def test_training_weighs_the_reconstruction(name):
     torch.testing.assert_close((found[1.0] - found[0.6]) / 0.4, slope, **EXACT)
     torch.testing.assert_close(found[1.0], whole[1.0], **EXACT)
     torch.manual_seed(0)
-    filtered, system, _ = model.inference.run(time_slice, Series.of(batch), location, scale, keep_history=True)
+    filtered, system, _ = model.inference.filtering.run(
+        time_slice, Series.of(batch), location, scale, keep_history=True
+    )
     steps = zip(filtered.history.auxiliary, time_slice.values, time_slice.observed, strict=True)
     terms = [system.likelihood.log_prob(z, value, seen, t)[0] for t, (z, value, seen) in enumerate(steps)]
     torch.testing.assert_close(torch.stack(terms).sum(0), slope, **EXACT)

@@ -1,0 +1,57 @@
+"""Systematic resampling of particles, by a threshold on their effective sample size."""
+
+import dataclasses
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tsforecast.core.particles.state import ParticleState, take
+from tsforecast.core.torch_internals import is_transformed
+
+GRADIENTS = ("fivo", "stop-gradient")
+
+
+def resample(
+    particles: ParticleState,
+    threshold: float = 2.0,
+    gradient: str = "fivo",
+    generator: torch.Generator | None = None,
+) -> ParticleState:
+    """Systematic resampling of series with an effective sample size below `threshold` times the particles.
+
+    See `filter` for `gradient`.
+    """
+    count, num_series = particles.log_weight.shape
+    detached = particles.log_weight.detach()
+    uniform = torch.rand(num_series, generator=generator, dtype=detached.dtype, device=detached.device)
+    chosen = particles.effective_sample_size < threshold * count
+    if not is_transformed(chosen) and not bool(chosen.any()):
+        return particles
+    stay = torch.arange(count, device=detached.device).unsqueeze(-1)
+    ancestors = torch.where(chosen, systematic_ancestors(detached, uniform, count), stay)
+    moved = take(particles, ancestors)
+    log_weight = torch.full_like(detached, -math.log(count))
+    if gradient == "stop-gradient":
+        log_weight = log_weight + (moved.log_weight - moved.log_weight.detach())
+    return dataclasses.replace(moved, log_weight=torch.where(chosen, log_weight, particles.log_weight))
+
+
+def systematic_ancestors(
+    log_weight: Float[Tensor, "particle series"], uniform: Float[Tensor, " series"], count: int
+) -> Int[Tensor, "sample series"]:
+    """Indices drawn with one uniform number a series: particle i is taken `count` w_i times, rounded up or down.
+
+    Args:
+        log_weight: Of any scale.
+        uniform: In [0, 1).
+        count: Number of samples.
+    """
+    cumulative = torch.softmax(log_weight, 0).cumsum(0)
+    cumulative = (cumulative / cumulative[-1]).mT.contiguous()
+    points = (torch.arange(count, device=uniform.device) + uniform.unsqueeze(-1)) / count
+    points = points.clamp_max(1 - torch.finfo(points.dtype).eps / 2)  # 1 by rounding lies beyond the last weight
+    # Where vmap has batched weights alone, this copies the points once.
+    points = points + torch.zeros_like(cumulative[..., :1])
+    return torch.searchsorted(cumulative, points, right=True).clamp_max(log_weight.shape[0] - 1).mT
