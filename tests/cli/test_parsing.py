@@ -49,7 +49,7 @@ ISSM = ("train", "issm", "--dataset", "exchange")
         (("auto",), "'auto' is a model: `tsforecast train auto --data FILE` trains it"),
         (("train", "--data", "no-file.csv"), "there is no file no-file.csv"),
         (("train", "--data=no-file.csv", "--seed=1"), "there is no file no-file.csv"),
-        (("trian",), "there is no command 'trian'; did you mean 'train'? There are bucket,"),
+        (("trian",), "there is no command 'trian'; did you mean 'train'? There are forecast, bucket,"),
         (("train", "issm", "--dataset", "exchnge"), "there is no data set 'exchnge'; did you mean 'exchange'?"),
         (("evaluate",), "expected RUN;"),
         (("evaluate", "x", "--adapt", "loffi"), "--adapt: there is no learner 'loffi'; did you mean 'lofi'? There"),

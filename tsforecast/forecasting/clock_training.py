@@ -17,6 +17,7 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.data_summary import largest_move, typical_change
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.presets import DEFAULT_EPOCHS
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
 from tsforecast.forecasting.timed_choice import cycles_shown, has_enough, rhythm_shown
 from tsforecast.models import AbstractForecaster, make_model, options_of
@@ -27,7 +28,6 @@ from tsforecast.wording import listed
 
 log = logging.getLogger(__name__)
 
-DEFAULT_EPOCHS = 40
 _LEAST_BATCHES, _MOST_BATCHES = 8, 250
 _TOGETHER = 32  # series that are filtered at once
 _FUTURE = 32  # observations of the future of a training window, at most
