@@ -39,8 +39,14 @@ def folder(tmp_path_factory):
 def test_commands(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     commands = [shlex.split(text.replace("\\\n", " ")) for text in blocks("sh")]
-    assert [command[:2] for command in commands] == [["tsforecast", name] for name in ("train", "evaluate", "predict")]
-    train, evaluate, predict = (command[1:] for command in commands)
+    assert [command[:2] for command in commands] == [
+        ["tsforecast", name] for name in ("forecast", "train", "evaluate", "predict")
+    ]
+    forecast, train, evaluate, predict = (command[1:] for command in commands)
+    assert main(forecast) == 0
+    at_once = pd.read_csv("sales-forecasts.csv")
+    assert at_once["timestamp"].min() == "2024-04-29"
+    assert len(at_once) == 2 * 14
     assert main([*train, "--max_epochs", "1", "--num_batches_per_epoch", "2", "--accelerator", "cpu"]) == 0
     assert main(["train", "--resume", "outputs/sales"]) == 0
     assert main([*evaluate, "--num_samples", "10"]) == 0

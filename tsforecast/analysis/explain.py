@@ -128,7 +128,7 @@ def _mixed(
     exponents = predictor.histories().exponents([window])
     batch = collate([window], predictor.device, exponents)
     with torch.no_grad():
-        parts = mixture_parts(mixture, mixture.filter(batch)[0], batch)
+        parts = mixture_parts(predictor.prediction_net, mixture, batch)  # pyright: ignore[reportArgumentType]
     return {
         name: tuple(in_units(x.cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
         for name, pair in parts.items()

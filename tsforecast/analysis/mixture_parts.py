@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tsforecast.core import kalman
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.models import Batch, Belief
+from tsforecast.models import AbstractForecaster, Batch, Belief
 from tsforecast.models.parts.inference import AbstractLinearMixture, LinearMember, emissions
 from tsforecast.models.parts.marginals import Marginals
 
@@ -24,19 +24,22 @@ _STEP = 1e-3  # of a deviation, for the slope of a mean
 Parts = dict[str, tuple[Float[Tensor, " horizon"], Float[Tensor, " horizon"]]]
 
 
-def mixture_parts(linear: AbstractLinearMixture[Any], belief: Belief, future: Batch) -> Parts:
+def mixture_parts(net: AbstractForecaster[Any], linear: AbstractLinearMixture[Any], batch: Batch) -> Parts:
     """Return mean and standard deviation of each part of the forecast of one series, and of their sum "fit".
 
     Deviations are those of the mixture, to the first order in transformations. What has no name is the part "rest".
 
     Args:
-        linear: Of one target.
-        belief: The belief at the end of the past.
-        future: Its `future_*` fields are read.
+        net: The model: its forecasts stay within bounds.
+        linear: Its mixture, of one target.
+        batch: Its past is filtered, and its `future_*` fields are read.
     """
     first: dict[str, Tensor] = {}
     second: dict[str, Tensor] = {}
-    for weight, parts in _weighed(linear, belief, future):
+    belief = net.filter(batch)[0]
+    mixture = net.marginals(belief, batch)
+    assert mixture is not None
+    for weight, parts in _weighed(linear, mixture, belief, batch):
         for name, (mean, variance) in parts.items():
             first[name] = first.get(name, 0.0) + weight * mean
             second[name] = second.get(name, 0.0) + weight * (variance + mean.square())
@@ -44,10 +47,10 @@ def mixture_parts(linear: AbstractLinearMixture[Any], belief: Belief, future: Ba
     return {name: (first[name], (second[name] - first[name].square()).clamp_min(0).sqrt()) for name in names}
 
 
-def _weighed(linear: AbstractLinearMixture[Any], belief: Belief, future: Batch) -> Iterator[tuple[Tensor, Parts]]:
+def _weighed(
+    linear: AbstractLinearMixture[Any], mixture: Marginals, belief: Belief, future: Batch
+) -> Iterator[tuple[Tensor, Parts]]:
     """Yield the weight of each component of a mixture, with mean and variance of its parts in the units of the data."""
-    mixture = linear.marginals(belief, future)
-    assert mixture is not None
     component = 0
     for member in linear.members_of(future, "future", belief):
         parts = _parts(member)

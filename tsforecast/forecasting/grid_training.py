@@ -40,7 +40,7 @@ from tsforecast.nn.decoders import DECODERS
 log = logging.getLogger(__name__)
 
 BATCH = 64
-_LEAST_BATCHES = 4
+_LEAST_BATCHES, _LEAST_POOLED = 4, 12  # few epochs of a few series are not enough
 _MEASURED_FROM = 8  # windows of a batch, whose memory is then measured before the training
 # Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
 _MOST_POOLED, _MOST = 25, 250
@@ -218,8 +218,8 @@ class GridTraining:
 
     def _num_batches(self, module: AbstractForecaster) -> int:
         """Return the number of batches in an epoch: a pass over the data, within bounds."""
-        found = max(math.ceil(self.known.count / self.batch_size), _LEAST_BATCHES)
-        return min(found, _MOST_POOLED if module.dynamics.is_pooled else _MOST)
+        least, most = (_LEAST_POOLED, _MOST_POOLED) if module.dynamics.is_pooled else (_LEAST_BATCHES, _MOST)
+        return min(max(math.ceil(self.known.count / self.batch_size), least), most)
 
 
 def _free_scaling(module: AbstractForecaster) -> int | None:

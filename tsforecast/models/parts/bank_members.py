@@ -188,7 +188,7 @@ class Members:
     def models(self, wide: TimeSlice, series: Series) -> list[LinearModel]:
         """Return the system and prior of each structure for a slice of `wide`."""
         count = self.num_transformations
-        codes = torch.tensor(self.codes, device=series.index.device).repeat_interleave(len(series.index))
+        codes = constant(self.codes, series.index).repeat_interleave(len(series.index))
         categories = torch.cat([series.static_cat.repeat(count, 1), codes.unsqueeze(1)], 1)
         every = Series(series.index.repeat(count), categories, series.static_real.repeat(count, 1))
         models = []

@@ -13,7 +13,8 @@ from tsforecast.models.parts.units import Units, scaled
 from tsforecast.models.records import Batch, Belief, TimeSlice
 from tsforecast.models.transformations import transformation_of
 
-_POINTS = 10  # quantiles that stand for a component of a mixture
+_POINTS = 20  # quantiles that stand for a particle of a mixture
+_POINTS_OF_BANK = 10  # and for a component of a bank, which has three widths for each model
 
 
 def negative_log_likelihood(
@@ -81,13 +82,14 @@ def crps_of_mixture(
         values: Values in units of the series' size.
         observed: False where a value is missing.
     """
-    levels = (torch.arange(_POINTS, device=values.device, dtype=values.dtype) + 0.5) / _POINTS
+    count = _POINTS_OF_BANK
+    levels = (torch.arange(count, device=values.device, dtype=values.dtype) + 0.5) / count
     mean, deviation = (x.squeeze(-1).unsqueeze(-1) for x in (mixture.mean, mixture.deviation))
     places = (mean + deviation * torch.special.ndtri(levels)).unbind(1)
     size = torch.ones_like(places[0])
     parts = [transformation_of(name).restore(x, size) for x, name in zip(places, mixture.transformations, strict=True)]
     points = torch.cat(parts, -1)  # series, horizon, point
-    weight = (mixture.log_weight.exp() / _POINTS).repeat_interleave(_POINTS, 1).unsqueeze(1).expand_as(points)
+    weight = (mixture.log_weight.exp() / count).repeat_interleave(count, 1).unsqueeze(1).expand_as(points)
     score = crps_of_points(points, weight, torch.where(observed, values, 0.0))
     return torch.where(observed, score, 0.0)
 
