@@ -26,8 +26,8 @@ python experiments/priors/scores.py
 
 """
 NOTES = """
-The least number of steps of a short training, 12 batches an epoch, was chosen with a look at two of these tasks: CIF 2016
-and COVID deaths.
+The least number of steps of a short training, 12 batches an epoch, was chosen with a look at two of these tasks: CIF
+2016 and COVID deaths.
 """
 
 
@@ -41,7 +41,7 @@ def pages() -> dict[pathlib.Path, str]:
         classic = known[known["model"].isin(CLASSICS)].nsmallest(1, "wql").iloc[0]
         best = known[~known["trained_on_this_dataset"].astype(bool)].nsmallest(1, "wql").iloc[0]
         by = own.set_index("epochs")
-        cells = [str(task).removeprefix("monash_")]
+        cells = [str(task).removeprefix("monash_").replace("_", " ")]
         for epochs in (0, EPOCHS["bank"]):
             if epochs not in by.index:
                 cells += ["-", "-"]
