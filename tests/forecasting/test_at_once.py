@@ -3,10 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import tsforecast
 from tsforecast.data import read_task
 from tsforecast.forecasting import at_once
+from tsforecast.models.parts import bank_prior
+from tsforecast.models.parts.bank_members import AbstractBankDynamics
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +55,25 @@ def test_series_of_hours_decide_by_their_own_past_alone():
     frame = pd.DataFrame({"timestamp": pd.date_range("2020-01-01", periods=len(hours), freq="h"), "target": values})
     task = read_task(frame, None, 24, 1)
     predictor = at_once.fitted(task)
-    assert not any(parameter.grad is not None for parameter in predictor.prediction_net.parameters())
+    dynamics, known = predictor.prediction_net.dynamics, bank_prior.learnt("h")
+    assert known is not None
+    assert isinstance(dynamics, AbstractBankDynamics)
+    begun = bank_prior.prior_of(dynamics)
+    for name, value in known["state"].items():
+        assert torch.equal(begun["state"][name], value)
     past, label = next(iter(task.test()))
     forecast = next(iter(predictor.predict([past], num_samples=0)))
     assert np.abs(forecast.quantile(0.5) - label["target"]).mean() < 1.0
+
+
+def test_categories_by_name_are_read_again(table, monkeypatch):
+    """None of them is left out, as series are where there are many: what no series has would be unknown."""
+    monkeypatch.setattr(at_once, "_SERIES", 1)
+    named = table.assign(city=table["shop"].map({"a": "Rome", "b": "Oslo", "c": "Bern"}))
+    columns = {"item": "shop", "timestamp": "day", "target": "sales", "static_categories": ["city"]}
+    found = tsforecast.forecast(named, horizon=2, columns=columns)
+    assert len(found) == 6
+    assert np.isfinite(found["0.5"]).all()
 
 
 def test_several_targets_have_a_joint_model():

@@ -12,11 +12,11 @@ from gluonts.model import Forecast
 
 from tsforecast.cli import bulk_options, options
 from tsforecast.cli.commands import Forecast as Chosen
+from tsforecast.cli.predict import weighed
 from tsforecast.data import ForecastTask, read_task
 from tsforecast.data.task import with_windows
 from tsforecast.evaluation import fit_baseline, score
 from tsforecast.forecasting.at_once import fitted
-from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.plots import plot_forecasts, save_figure
 from tsforecast.wording import counted
@@ -43,18 +43,17 @@ def run(chosen: Chosen) -> int:
     if not out.name.lower().endswith(bulk_options.SUFFIXES):
         raise ValueError(f"expected --output to end with {', '.join(bulk_options.SUFFIXES)}, got {out.name!r}")
     roles = options.columns(vars(chosen))
-    task = read_task(path, chosen.freq, chosen.horizon, 0, columns=roles)
+    task = read_task(path, chosen.freq, chosen.horizon, columns=roles, beyond=True)
     held_out = _held_out(task)
     predictor = fitted(held_out or task, chosen.seed)
     _compare(predictor, held_out)
-    ahead = read_task(path, task.freq, task.prediction_length, columns=task.columns, beyond=True)
-    ahead = ahead.ending_together()
-    shown = [str(entry["item_id"]) for entry in ahead.entries[: chosen.plot_series]]
+    ahead = task.ending_together()
     drawn: list[Forecast] = []
     weights: dict[str, float] = {}
     num_samples = 0 if predictor.has_marginals else None
     torch.manual_seed(chosen.seed)
-    forecasts = _seen(predictor.predict(ahead.latest, num_samples=num_samples), shown, drawn, weights)
+    found = weighed(predictor.predict(ahead.latest, num_samples=num_samples), weights)
+    forecasts = _kept(found, drawn, chosen.plot_series)
     bulk_options.write(forecasts, levels, ahead.targets, task.columns, out)
     _tell(predictor, weights, len(ahead.entries))
     log.info("%s: forecasts of %d series, %s of %r each", out, len(ahead.entries), _steps(task), task.freq)
@@ -80,6 +79,11 @@ def _held_out(task: ForecastTask) -> ForecastTask | None:
         log.info("no comparison: it takes %d steps, and the median series has %d", least, np.median(lengths))
         return None
     long = [entry for entry, length in zip(task.entries, lengths, strict=True) if length >= least]
+    if task.categories and len(long) < len(lengths):
+        log.info(
+            "no comparison: %d series are too short for one, and may have categories alone", len(lengths) - len(long)
+        )
+        return None
     return with_windows(replace(task, entries=long), 1)
 
 
@@ -101,16 +105,11 @@ def _compare(predictor: StateSpacePredictor, task: ForecastTask | None) -> None:
         log.warning("seasonal naive forecasts were better there: `tsforecast train --data FILE` compares more models")
 
 
-def _seen(
-    forecasts: Iterable[Forecast], shown: list[str], drawn: list[Forecast], weights: dict[str, float]
-) -> Iterator[Forecast]:
-    """Returns forecasts as they come; keeps those that are drawn, and adds up the weights of a bank."""
+def _kept(forecasts: Iterable[Forecast], drawn: list[Forecast], count: int) -> Iterator[Forecast]:
+    """Return forecasts as they come, and keep the first of them to be drawn."""
     for forecast in forecasts:
-        if str(forecast.item_id) in shown:
+        if len(drawn) < count:
             drawn.append(forecast)
-        if isinstance(forecast, ExactForecast):
-            for name, weight in forecast.weights.items():
-                weights[name] = weights.get(name, 0.0) + weight
         yield forecast
 
 

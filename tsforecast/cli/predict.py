@@ -67,7 +67,7 @@ def run(chosen: Predict) -> int:
     shown = follow(forecasts, "forecasts", len(entries), "series")
     kept = None if chosen.paths else levels
     weights: dict[str, float] = {}
-    bulk_options.write(_weighed(shown, weights), kept, columns.targets, task.columns, out)
+    bulk_options.write(weighed(shown, weights), kept, columns.targets, task.columns, out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
         if weight >= 0.005 * len(entries):
             log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
@@ -85,8 +85,8 @@ def _num_samples(chosen: Predict, predictor: StateSpacePredictor, length: int, s
     return num_samples
 
 
-def _weighed(forecasts: Iterable[Forecast], weights: dict[str, float]) -> Iterator[Forecast]:
-    """Returns forecasts as they come, and adds up the weights of the models of a bank."""
+def weighed(forecasts: Iterable[Forecast], weights: dict[str, float]) -> Iterator[Forecast]:
+    """Return forecasts as they come, and add up the weights of the models of a bank."""
     for forecast in forecasts:
         if isinstance(forecast, ExactForecast):
             for name, weight in forecast.weights.items():

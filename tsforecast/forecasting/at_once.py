@@ -9,7 +9,7 @@ import pandas as pd
 
 from tsforecast.data.quantiles import TENTHS, check_levels
 from tsforecast.data.sources import read_task
-from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.dataframes import as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.estimator import StateSpaceEstimator
@@ -79,15 +79,19 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     length = min(context_by_frequency(task.freq, 0) + task.prediction_length, median)
     learns = several or length <= _MOST_STEPS or "feat_dynamic_real" in entries[0]
     model = "gls" if several else "bank"
-    if learns and len(entries) > _SERIES:
+    if learns and len(entries) > _SERIES and not task.categories:  # a category without a series would be unknown
         log.info("%s learns from %d of %d series, since all have the same parameters", model, _SERIES, len(entries))
         order = np.random.default_rng(seed).permutation(len(entries))[:_SERIES]
         entries = [entries[number] for number in sorted(order)]
+    if not learns:
+        log.info("training windows would have %d steps: parameters stay those that other series have taught", length)
     trainer = {"enable_progress_bar": False} | ({} if learns else {"max_epochs": 0})
     # Of a few short series, windows of a large batch would be the same again and again.
     windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
     options = {"seed": seed, "batch_size": int(np.clip(windows // 4, 8, _BATCH)), "trainer_kwargs": trainer}
     estimator = StateSpaceEstimator(model, task.freq, task.prediction_length, **options)
     predictor = estimator.train(entries)
-    assert isinstance(predictor, StateSpacePredictor)
+    # By which a table of the same form is read again: entries alone say nothing of them.
+    predictor.columns = None if task.columns is None else as_lists(task.columns)
+    predictor.categories = task.categories or None
     return predictor
