@@ -22,10 +22,8 @@ from tsforecast.core import (
     LinearGaussian,
     LinearSystem,
     NotPositiveDefiniteError,
-    expected_log_joint,
     kalman,
     map_tensors,
-    posterior_entropy,
 )
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
@@ -223,42 +221,6 @@ def test_inputs_enter_through_the_offsets():
     )
     at_zero = kalman.filter(centred, Gaussian(torch.zeros(3).double(), prior.cov), torch.zeros(STEPS, 1).double())
     torch.testing.assert_close(terms, at_zero.log_likelihood, **EXACT)
-
-
-@pytest.mark.parametrize("missing", [False, True])
-def test_both_forms_of_the_likelihood_agree(missing):
-    """The sum of the filter's terms, and the expected log joint plus the entropy under the exact posterior."""
-    rng = generator(5)
-    system, prior = random_system((STEPS, 4), 3, 2, rng), random_gaussian((4,), 3, rng)
-    values, observed = random_data((STEPS, 4), 2, rng)
-    mask = observed if missing else None
-    leaves = [prior.mean, prior.cov, system.transition.matrix, system.emission.noise, values]
-    leaves = [x.requires_grad_() for x in leaves]
-    by_filter = kalman.filter(system, prior, values, mask).log_likelihood.sum(0)
-    smoothed = kalman.smooth(system, prior, values, mask)
-    by_smoother = expected_log_joint(system, prior, smoothed, values, mask) + posterior_entropy(smoothed)
-    torch.testing.assert_close(by_smoother, by_filter, **EXACT)
-    expected = symmetric(torch.autograd.grad(by_filter.sum(), leaves, retain_graph=True))
-    gradient = symmetric(torch.autograd.grad(by_smoother.sum(), leaves))
-    detached = map_tensors(torch.Tensor.detach, smoothed)
-    fisher = symmetric(torch.autograd.grad(expected_log_joint(system, prior, detached, values, mask).sum(), leaves))
-    for one, two, three in zip(expected, gradient, fisher, strict=True):
-        torch.testing.assert_close(two, one, rtol=1e-7, atol=1e-7)
-        torch.testing.assert_close(three, one, rtol=1e-7, atol=1e-7)
-
-
-def symmetric(gradients):
-    """Gradients of covariances, of which a factorisation may read one triangle only."""
-    square = lambda x: x.ndim > 1 and x.shape[-1] == x.shape[-2]  # noqa: E731
-    return [0.5 * (x + x.mT) if square(x) and position in (1, 3) else x for position, x in enumerate(gradients)]
-
-
-def test_entropy_is_that_of_the_joint_posterior():
-    """Oracle: the log-determinant of the whole posterior covariance."""
-    system, prior, values, observed = problem(6, STEPS)
-    _, cov = joint(plain(system, prior, STEPS)).given(values.numpy(), observed.numpy(), STEPS)
-    expected = 0.5 * np.linalg.slogdet(2 * np.pi * np.e * cov)[1]
-    assert_same(posterior_entropy(kalman.smooth(system, prior, values, observed)), expected)
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -484,7 +446,6 @@ def test_results_live_where_the_inputs_do(dtype):
             smoothed = kalman.smooth(system, prior, values, observed)
             tensors = [
                 *(smoothed.states.mean, smoothed.states.cov, smoothed.cross, smoothed.log_likelihood),
-                expected_log_joint(system, prior, smoothed, values, observed) + posterior_entropy(smoothed),
                 *kalman.simulate(system, prior, 3, 2, rng),
                 kalman.sample_posterior(system, prior, values, observed, 2, rng),
                 kalman.forecast(system, prior, 3)[1].cov,

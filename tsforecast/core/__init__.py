@@ -3,7 +3,6 @@
 from tsforecast.core import fusion, kalman
 from tsforecast.core.components import Component, Level, Trend
 from tsforecast.core.composed import ComposedSystem
-from tsforecast.core.em import em_step, expected_log_joint, posterior_entropy
 from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.kalman import Filtered, Smoothed
 from tsforecast.core.linalg import NotPositiveDefiniteError
@@ -29,10 +28,7 @@ __all__ = [
     "Season",
     "Smoothed",
     "Trend",
-    "em_step",
-    "expected_log_joint",
     "fusion",
     "kalman",
     "map_tensors",
-    "posterior_entropy",
 ]

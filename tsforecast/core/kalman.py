@@ -55,12 +55,6 @@ class Smoothed:
     cross: Float[Tensor, "time *#batch state state"]
     log_likelihood: Float[Tensor, "time *batch"]
 
-    @property
-    def earlier(self) -> Gaussian:
-        """Return the beliefs over x_0, ..., x_{T-1}: the predecessors of `states`."""
-        join = lambda one, many: torch.cat([one.expand(many.shape[1:]).unsqueeze(0), many[:-1]])  # noqa: E731
-        return Gaussian(join(self.initial.mean, self.states.mean), join(self.initial.cov, self.states.cov))
-
 
 def filter(
     system: AbstractLinearSystem,
