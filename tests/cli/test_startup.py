@@ -7,12 +7,13 @@ import subprocess
 import sys
 from dataclasses import MISSING
 
+import docstring_parser
 import pytest
 
 from tsforecast.cli import commands, names, records
 from tsforecast.cli.declared import declared
 from tsforecast.data.catalog import CATALOG
-from tsforecast.decisions import AGENTS, ENCODINGS, RULES
+from tsforecast.decisions import AGENTS, ENCODINGS, RULES, AgentConfig
 from tsforecast.decisions.functions import FUNCTIONS
 from tsforecast.decisions.tables import MADE
 from tsforecast.decisions.tables import PREPARED as TABLES
@@ -25,6 +26,7 @@ from tsforecast.learners.memory.continual import MEMORIES
 from tsforecast.models import MODELS, records_of
 from tsforecast.online.config import ACTIVATIONS
 from tsforecast.online.stream import PREPARED, STREAMS
+from tsforecast.settings import AdaptationSettings, AgentSettings, DriftSettings, OutlierSettings
 
 # The records that constructors of models take.
 PARTS = {type(record) for model in MODELS.values() for record in records_of(model).values()}
@@ -87,24 +89,45 @@ def test_commands_of_learners_import_nothing_that_trains_forecasters():
         (names.STREAMS, STREAMS),
         (names.PREPARED, PREPARED),
         (names.AGENTS, AGENTS),
-        (names.RULES, RULES),
-        (names.ENCODINGS, ENCODINGS),
         (names.BANDITS, MADE),
         (names.BANDIT_TABLES, TABLES),
         (names.LEARNERS, LEARNERS),
         (names.OF_NUMBERS, [name for name, learner in LEARNERS.items() if learner.numbers]),
-        (names.DRIFTS, DRIFTS),
         (names.ACTIVATIONS, ACTIVATIONS),
         (names.WEIGHTS, WEIGHTS),
         (names.MEMORIES, MEMORIES),
-        (names.MEMORIES_OF_WINDOWS, MEMORIES_OF_WINDOWS),
-        (names.EVIDENCE, EVIDENCE),
         (names.BASELINES, BASELINES),
         (names.ENGINES, ENGINES),
     ],
 )
 def test_parsers_name_what_there_is(named, table):
     assert named == tuple(table)
+
+
+@pytest.mark.parametrize(
+    ("record", "option", "table"),
+    [
+        (DriftSettings, "drift", ("auto", *DRIFTS)),
+        (OutlierSettings, "weight", WEIGHTS),
+        (AdaptationSettings, "evidence", EVIDENCE),
+        (AdaptationSettings, "memory", MEMORIES_OF_WINDOWS),
+        (AgentSettings, "rule", ("auto", *RULES)),
+        (AgentSettings, "encoding", ENCODINGS),
+        (AgentSettings, "activation", ACTIVATIONS),
+        (AgentSettings, "drift", DRIFTS),
+    ],
+)
+def test_settings_name_what_there_is(record, option, table):
+    texts = {entry.arg_name: entry.description for entry in docstring_parser.parse(record.__doc__).params}
+    assert set(re.findall(r'"(\w+)"', texts[option])) == {*table}
+
+
+def test_an_option_says_what_the_setting_of_its_name_says():
+    """One declaration: commands have defaults and help of the record that the constructor has."""
+    command = records.parser_of("bandit", commands.Bandit)
+    noise = next(action for action in command._actions if action.dest == "noise")
+    assert noise.default == AgentConfig.noise == AgentSettings.noise
+    assert noise.help == "variance of a reward, in the units of rewards, of a learner"
 
 
 @pytest.mark.parametrize("made", [*MODELS.values(), StateSpaceEstimator, *sorted(PARTS, key=str)])

@@ -84,9 +84,9 @@ def test_log_densities_are_learnt_from_by_the_fisher_matrix_of_single_points():
 @pytest.mark.parametrize(
     "adaptation",
     [
-        Adaptation("lofi", "ou"),
-        Adaptation("ogd", "none", settings={"rate": 1e-6}),
-        Adaptation("vb", "ou", memory="grs", memory_size=3, settings={"passes": 1}),
+        Adaptation("lofi", drift="ou"),
+        Adaptation("ogd", drift="none", settings={"rate": 1e-6}),
+        Adaptation("vb", drift="ou", memory="grs", memory_size=3, settings={"passes": 1}),
     ],
     ids=lambda adaptation: adaptation.learner,
 )
@@ -163,7 +163,7 @@ def test_what_has_been_learnt_is_kept(issm, tmp_path):
 
 def test_a_belief_that_is_no_gaussian_learns_is_saved_and_goes_on(issm, tmp_path, monkeypatch):
     monkeypatch.setitem(LEARNERS, "particles", NamedLearner(make_particles))
-    adaptive = AdaptivePredictor(issm, Adaptation("particles", "none", variance=1e-4, settings={"count": 4}))
+    adaptive = AdaptivePredictor(issm, Adaptation("particles", drift="none", variance=1e-4, settings={"count": 4}))
     first = adaptive.weights
     adaptive.learn(make_entries())
     adaptive.save(tmp_path / "kept")
@@ -315,7 +315,7 @@ def test_rows_name_times_of_any_frequency(bounded):
 @pytest.mark.parametrize("memory", ["random", "grs"])
 def test_windows_are_remembered_with_names_and_dates_saved_and_scored_again(bounded, memory, tmp_path):
     size = 5
-    adaptation = Adaptation("vb", "wiener", memory=memory, memory_size=size, settings={"passes": 2})
+    adaptation = Adaptation("vb", drift="wiener", memory=memory, memory_size=size, settings={"passes": 2})
     adaptive = AdaptivePredictor(bounded, adaptation)
     assert adaptive.remembered().empty
     entries = make_entries()
@@ -347,7 +347,7 @@ def test_what_is_remembered_outlasts_a_drift_that_makes_the_gaussian_forget(boun
     """After a very long drift the Gaussian is nearly flat, and the fit is pulled to the windows that were kept."""
 
     def pulled(memory):
-        adaptation = Adaptation("vb", "ou", rate=20.0, memory=memory, settings={"passes": 1})
+        adaptation = Adaptation("vb", drift="ou", rate=20.0, memory=memory, settings={"passes": 1})
         adaptive = AdaptivePredictor(bounded, adaptation)
         adaptive.learn(make_entries())  # all of them fit into the memory
         missing = [

@@ -9,11 +9,9 @@ from typing import Any, NoReturn
 from tsforecast.cli import names, parsing, records, train_parser
 from tsforecast.cli.option_groups import (
     AnswerOptions,
-    BeliefOptions,
     BucketOptions,
     ColumnOptions,
     DeviceOptions,
-    DriftOptions,
     ForecastOptions,
     LearningOptions,
     LengthOptions,
@@ -24,6 +22,7 @@ from tsforecast.cli.option_groups import (
     TrainedRun,
 )
 from tsforecast.cli.records import Command, option
+from tsforecast.settings import AgentSettings, BeliefSettings, OutlierSettings
 
 _FREQ = "frequency, such as h, D, MS; default: inferred"
 _HIDDEN = "widths of hidden layers; none: linear"
@@ -212,7 +211,7 @@ class _Source(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stream(DriftOptions, SeedOptions, RunOptions, _Source):
+class Stream(OutlierSettings, SeedOptions, RunOptions, _Source):
     """Predict, score and learn from one observation after the other (see docs/learners.md)."""
 
     learner: str = option("lofi", "one of {LEARNERS}; default: lofi", place="LEARNER", nargs="?")
@@ -227,9 +226,6 @@ class Stream(DriftOptions, SeedOptions, RunOptions, _Source):
     block: int = option(1, "observations that are learnt from together", least=1, later=True)
     memory: str | None = option(None, "of vb: {MEMORIES}; default: its own, none", later=True)
     memory_size: int = option(25, "observations that a memory keeps as they came", least=1, later=True)
-    drift: str = option("auto", "auto (wiener, if it can drift), {DRIFTS} (or its own)")
-    weight: str = option("none", "of outliers: {WEIGHTS}")
-    threshold: float = option(3.0, "standard deviations of an outlier")
     save_every: int = option(100, "observations between two saved states", least=1)
 
     def check(self) -> None:
@@ -249,7 +245,7 @@ class Stream(DriftOptions, SeedOptions, RunOptions, _Source):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bandit(DriftOptions, SeedOptions, RunOptions):
+class Bandit(AgentSettings, SeedOptions, RunOptions):
     """Choose arms by their contexts and learn from what they pay, several times (see docs/bandits.md)."""
 
     agent: str = option("lofi", "one of {AGENTS}; default: lofi", place="AGENT", nargs="?")
@@ -261,18 +257,9 @@ class Bandit(DriftOptions, SeedOptions, RunOptions):
     steps: int = option(5000, "rounds of a run", least=1)
     runs: int = option(10, "each in another order, and with another seed", least=1)
     change: bool = option(False, "the best arms change half-way")
-    rule: str = option("auto", "auto: the agent's own; {RULES}")
-    amount: float | None = option(None, "standard deviations of ucb, 1; probability of epsilon, 0.05")
-    encoding: str = option("output", "{ENCODINGS}")
     hidden: list[int] = option([50], _HIDDEN, nargs="*")
-    activation: str = option("relu", "{ACTIVATIONS}")
-    variance: float = option(0.01, "of every weight in the prior of a learner")
-    noise: float = option(0.1, "variance of a reward, in the units of rewards")
-    warm_up: int = option(20, "rewards of each arm before the agent chooses", least=1)
     all_arms: bool = option(False, "warm up on the rewards of all arms: published protocol, not honest")
     raw_rewards: bool = option(False, "do not scale rewards by those of the warm-up", later=True)
-    drift: str = option("none", "{DRIFTS}")
-    device: str = option("cpu", "of a learner's weights, or particles: cpu, cuda, auto", later=True)
 
     def check(self) -> None:
         """Refuse a bandit without data."""
@@ -281,7 +268,7 @@ class Bandit(DriftOptions, SeedOptions, RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimise(BeliefOptions, SeedOptions, RunOptions):
+class Optimise(BeliefSettings, SeedOptions, RunOptions):
     """Look for the least value of a function by draws from a network's belief (see docs/optimisation.md)."""
 
     function: str = option("", "one of {FUNCTIONS}", place="FUNCTION", nargs="?")
@@ -298,7 +285,6 @@ class Optimise(BeliefOptions, SeedOptions, RunOptions):
     maximise: bool = option(False, "look for the largest value, of the file")
     learner: str = option("vd-ekf", "{OF_NUMBERS}")
     hidden: list[int] = option([300], "widths of hidden layers", nargs="+")
-    variance: float = option(0.1, "of a weight of the last layer in the prior")
     scale: float = option(2.0, "of the first layer: larger for functions that bend more")
     noise: float = option(1e-3, "variance of standardised values around the function")
     patience: int = option(6, "points that are not better, after which the trust region halves", least=1)

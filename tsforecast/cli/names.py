@@ -15,16 +15,11 @@ _TABLES = {
     "PREPARED": ("tsforecast.online.stream", "PREPARED"),
     "ACTIVATIONS": ("tsforecast.online.config", "ACTIVATIONS"),
     "LEARNERS": ("tsforecast.learners.config", "LEARNERS"),
-    "DRIFTS": ("tsforecast.learners.config", "DRIFTS"),
     "WEIGHTS": ("tsforecast.learners.config", "WEIGHTS"),
     "MEMORIES": ("tsforecast.learners.memory.continual", "MEMORIES"),
     "OWN_AGENTS": ("tsforecast.decisions.config", "AGENTS"),
-    "RULES": ("tsforecast.decisions.config", "RULES"),
-    "ENCODINGS": ("tsforecast.decisions.config", "ENCODINGS"),
     "BANDITS": ("tsforecast.decisions.tables", "MADE"),
     "BANDIT_TABLES": ("tsforecast.decisions.tables", "PREPARED"),
-    "MEMORIES_OF_WINDOWS": ("tsforecast.forecasting.adaptation", "MEMORIES_OF_WINDOWS"),
-    "EVIDENCE": ("tsforecast.forecasting.adaptation", "EVIDENCE"),
     "ENGINES": ("tsforecast.forecasting.engines", "ENGINES"),
 }
 

@@ -25,6 +25,7 @@ from tsforecast.io.files import append_file, replace_file
 from tsforecast.learners.config import LearnerConfig
 from tsforecast.plots import plot_optimisation, save_figure
 from tsforecast.progress import is_watched, quiet
+from tsforecast.settings import BeliefSettings
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def _optimiser(chosen: Optimise, low: tuple[float, ...], high: tuple[float, ...]
     Raises:
         ValueError: If they do not fit together.
     """
-    config = LearnerConfig(chosen.learner, variance=chosen.variance, rank=chosen.rank, settings=chosen.settings)
+    config = LearnerConfig(chosen.learner, **BeliefSettings.values_of(chosen))
     surrogate = Surrogate(config, tuple(chosen.hidden), chosen.scale, chosen.noise)
     region = TrustRegion(patience=chosen.patience, neighbours=chosen.neighbours)
     return ThompsonOptimiser(low, high, surrogate, region, initial=chosen.initial, seed=chosen.seed)

@@ -4,8 +4,8 @@ import argparse
 from dataclasses import dataclass
 
 from tsforecast.cli import names, parsing
-from tsforecast.cli.parsing import JSON
 from tsforecast.cli.records import Command, option
+from tsforecast.settings import AdaptationSettings
 
 # Several names have no type: jsonargparse would refuse a single one, without a list around it, in a YAML file.
 Names = list[str] | str | None
@@ -122,33 +122,11 @@ class AnswerOptions(BucketOptions, ForecastOptions, SourceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeliefOptions(Command):
-    """Belief about the weights of a network."""
-
-    variance: float = option(0.1, "of every weight in the prior")
-    rank: int = option(10, "of lofi and lrkf", least=0)
-    settings: JSON | None = option(None, "more of the constructor of the learner")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DriftOptions(BeliefOptions):
-    """Drift of the weights."""
-
-    drift: str = option("wiener", "{DRIFTS}")
-    rate: float = option(1e-3, "of the drift, in a unit of time")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearningOptions(DriftOptions):
+class LearningOptions(AdaptationSettings, Command):
     """Learning on (see docs/howto/live.md)."""
 
     adapt: str | None = option(None, "a model that learns after every period as long as a forecast: {OF_NUMBERS}",
         metavar="LEARNER")  # fmt: skip
-    rate: float = option(0.02, "of the drift, in a period")
-    part: str = option("", "regular expression in the names of parameters; default: all")
-    evidence: str = option("objective", "learnt from: {EVIDENCE}")
-    memory: str = option("none", "of vb: {MEMORIES_OF_WINDOWS}; windows that it keeps")
-    memory_size: int = option(25, "windows that a memory keeps", least=1)
 
     def check(self) -> None:
         """Refuse a learner that there is not."""

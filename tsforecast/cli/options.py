@@ -16,6 +16,7 @@ from tsforecast.data.irregular import read_irregular
 from tsforecast.data.public_holidays import with_holidays
 from tsforecast.data.task import ended, with_windows
 from tsforecast.forecasting.adaptation import Adaptation
+from tsforecast.settings import AdaptationSettings
 from tsforecast.wording import counted
 
 
@@ -47,10 +48,9 @@ def adaptation(options: LearningOptions) -> Adaptation | None:
     Raises:
         ValueError: If a name is not known or a number out of its range.
     """
-    names = ("drift", "rate", "variance", "rank", "part", "evidence", "settings", "memory", "memory_size")
     if options.adapt is None:
         return None
-    return Adaptation(options.adapt, **{name: getattr(options, name) for name in names})
+    return Adaptation(options.adapt, **AdaptationSettings.values_of(options))
 
 
 def task_of(options: Namespace, record: Mapping[str, Any] | None = None, found: Columns | None = None) -> ForecastTask:

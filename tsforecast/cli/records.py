@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import docstring_parser
 from jsonargparse import ArgumentParser
 
 from tsforecast.cli import names, parsing
@@ -128,8 +129,8 @@ class Command:
 
 
 def options_of(record: type[Command]) -> list[dataclasses.Field[Any]]:
-    """Return the fields of a record that are options."""
-    return [field for field in dataclasses.fields(record) if "text" in field.metadata]
+    """Return the fields of a record that are options: its own, and those of settings that the package declares."""
+    return [field for field in dataclasses.fields(record) if field.name != "argv"]
 
 
 def parser_of(name: str, record: type[Command]) -> ArgumentParser:
@@ -148,25 +149,38 @@ def add_options(parser: Any, record: type[Command], grouped: bool = False) -> No
         grouped: Whether its own fields are a group, too.
     """
     left = {field.name: field for field in options_of(record)}
-    hints = typing.get_type_hints(record)
+    hints, texts = typing.get_type_hints(record), texts_of(record)
     for base in reversed(record.__mro__):
         own = [left.pop(name) for name in inspect.get_annotations(base) if name in left]
         is_group = own and (base is not record or grouped)
-        group = parser.add_argument_group((base.__doc__ or "").strip().rstrip(".")) if is_group else parser
+        title = (base.__doc__ or "").strip().split("\n")[0].rstrip(".")
+        group = parser.add_argument_group(title) if is_group else parser
         for field in own:
-            _add(group, field, hints[field.name])
+            _add(group, field, hints[field.name], texts[field.name])
 
 
-def _add(group: Any, field: dataclasses.Field[Any], hint: Any) -> None:
+def texts_of(record: type[Command]) -> dict[str, str]:
+    """Return the help of options: that of the command, else the words of a docstring."""
+    texts = {}
+    for base in reversed(record.__mro__):
+        for entry in docstring_parser.parse(base.__doc__ or "").params:
+            text = " ".join((entry.description or "").split()).rstrip(".")
+            texts[entry.arg_name] = text[:1].lower() + text[1:]
+    own = {field.name: field.metadata["text"] for field in options_of(record) if "text" in field.metadata}
+    return texts | {name: text.format_map(_Names()) for name, text in own.items()}
+
+
+def _add(group: Any, field: dataclasses.Field[Any], hint: Any, text: str) -> None:
     """Add an option to a group of a parser."""
     given = {key: value for key, value in field.metadata.items() if key in ("metavar", "nargs", "choices")}
     if field.metadata.get("reads") == "file":
         given = {"metavar": "FILE"} | given
     if isinstance(given.get("choices"), str):
         given["choices"] = getattr(names, given["choices"])
-    given["help"] = field.metadata["text"].format_map(_Names())
+    given["help"] = text
     kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType] or [hint]
     kinds = [typing.get_args(kind)[0] if typing.get_origin(kind) is list else kind for kind in kinds]
+    kinds = [parsing.JSON if typing.get_origin(kind) is Mapping else kind for kind in kinds]
     is_required = field.default is field.default_factory is dataclasses.MISSING
     if not is_required:
         given["default"] = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from tsforecast.learners.likelihoods.likelihood import GaussianLikelihood
 from tsforecast.learners.networks.layer_chain import LayerChain
 from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.particles.svgd import s2vgd
+from tsforecast.settings import AgentSettings, DriftSettings
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
@@ -53,33 +54,19 @@ _DESCENT = {"steps": "steps", "learning_rate": "rate", "batch": "batch"}  # sett
 
 
 @dataclasses.dataclass(frozen=True)
-class AgentConfig:
-    """Plain values of a named agent.
+class AgentConfig(AgentSettings):
+    """Plain values of a named agent, with the settings of `AgentSettings`.
+
+    Among `settings` of networks that are fitted are also `steps`, `learning_rate` and `batch`.
 
     Attributes:
         agent: A name in `AGENTS`.
         arms: How many there are.
         features: Of a context.
-        rule: "auto" (the agent's own), "thompson", "ucb", "greedy" or "epsilon".
-        amount: Standard deviations of "ucb", probability of "epsilon"; None for 1 and 0.05.
-        encoding: Of context and arm, for networks that a learner or NeuralTS has: "output" for one output an arm,
-            "concatenated", or "block".
         hidden: Widths of hidden layers; () is linear.
-        activation: "relu", "tanh" or "sigmoid".
-        variance: Of every weight, or direction, in the prior of a learner.
-        noise: Variance of a reward, in the units of rewards, of a learner.
-        rank: Of "lofi" and "lrkf".
-        drift: "none", "wiener", "ou", "forgetting", "exponential" or "shrink"; agents that retrain a network take
-            "forgetting" alone, by which older rounds count for less.
-        rate: Of the drift, in a round.
-        warm_up: Rewards of each arm before the agent chooses by its rule.
         scales_rewards: Whether rewards are in units of their standard deviation in the warm-up, from their
             mean; those of agents that learn 0 and 1 never are.
         seed: Of initial weights, and of all that is drawn.
-        settings: What else the agent's model takes, by name; of networks that are fitted also `steps`, `learning_rate`
-            and `batch`.
-        device: Of the weights of a learner or of particles: "cpu", "cuda" or "auto". A GPU is faster where a belief has
-            all covariances of thousands of weights. Other agents compute on the CPU alone.
 
     Raises:
         ValueError: If a name is unknown, a number outside of its range, or the agent does not take it.
@@ -88,21 +75,10 @@ class AgentConfig:
     agent: str = "lofi"
     arms: int = 2
     features: int = 1
-    rule: str = "auto"
-    amount: float | None = None
-    encoding: str = "output"
+    _: dataclasses.KW_ONLY
     hidden: tuple[int, ...] = (50,)
-    activation: str = "relu"
-    variance: float = 0.01
-    noise: float = 0.1
-    rank: int = 10
-    drift: str = "none"
-    rate: float = 1e-3
-    warm_up: int = 20
     scales_rewards: bool = True
     seed: int = 0
-    settings: Mapping[str, Any] | None = None
-    device: str = "cpu"
 
     def __post_init__(self) -> None:
         tables = {
@@ -197,8 +173,8 @@ def _learnt(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[An
     network, mean, encoding = config.encoded()
     mean = mean.to(find_device(config.device))
     descent = _descent(settings)
-    own = {"rank": config.rank, "seed": config.seed, "settings": settings}
-    named = LearnerConfig(config.agent, config.variance, config.drift, config.rate, **own)
+    shared = DriftSettings.values_of(dataclasses.replace(config, settings=settings))
+    named = LearnerConfig(config.agent, seed=config.seed, **shared)
     learner = named.build(network, GaussianLikelihood(config.noise), mean)
     learner.drift(learner.init(), 1.0)  # raises now what a belief that does not take this drift would raise later
     full = isinstance(getattr(learner, "family", None), Full)

@@ -33,6 +33,7 @@ from tsforecast.learners.loop import in_prior_units
 from tsforecast.learners.memory.memory_learner import Remembered
 from tsforecast.models import FORMAT, AbstractForecaster, Batch
 from tsforecast.progress import follow
+from tsforecast.settings import AdaptationSettings, DriftSettings
 
 _BELIEF = "belief.pt"
 EVIDENCE = ("likelihood", "objective")
@@ -41,38 +42,21 @@ MEMORIES_OF_WINDOWS = ("none", "random", "grs")
 
 
 @dataclasses.dataclass(frozen=True)
-class Adaptation:
-    """Options by which a forecaster goes on learning, once it has been trained.
+class Adaptation(AdaptationSettings):
+    """Options by which a forecaster goes on learning once it has been trained: those of `AdaptationSettings`.
+
+    The prior lies around what was trained. If the objective is the CRPS, the evidence is its negative times the number
+    of values (a generalised posterior; Bissiri, Holmes and Walker 2016). A memory keeps windows whatever the drift
+    makes of the Gaussian; forgetting lets them fade.
 
     Attributes:
         learner: A name in `tsforecast.learners.LEARNERS`, but not "adf", which learns classes alone.
-        drift: The drift between periods, a name in `DRIFTS`.
-        rate: Rate of the drift in a period.
-        variance: Variance of every parameter in the prior, whose mean is what was trained.
-        rank: Rank of `lofi` and `lrkf`.
-        part: Regular expression that names of parameters must contain; "" for all of them.
-        evidence: "likelihood" of a period given what came before; or "objective", by which the model was trained. If
-            that is the CRPS, the evidence is its negative times the number of values (a generalised posterior; Bissiri,
-            Holmes and Walker 2016).
-        settings: Further arguments of the learner's constructor.
-        memory: Of the learner "vb": "none", "random" or "grs"; it keeps windows with what lies before them, whatever
-            the drift makes of the Gaussian. Forgetting lets them fade.
-        memory_size: Number of windows that are kept.
 
     Raises:
         ValueError: If a name is not known or a number out of its range.
     """
 
     learner: str = "lofi"
-    drift: str = "wiener"
-    rate: float = 0.02
-    variance: float = 0.1
-    rank: int = 10
-    part: str = ""
-    evidence: str = "objective"
-    settings: dict[str, Any] | None = None
-    memory: str = "none"
-    memory_size: int = 25
 
     def __post_init__(self) -> None:
         try:
@@ -99,8 +83,7 @@ class Adaptation:
     @property
     def config(self) -> LearnerConfig:
         """Return the configuration of the learner."""
-        names = ("learner", "drift", "rate", "variance", "rank", "settings")
-        return LearnerConfig(**{name: getattr(self, name) for name in names})
+        return LearnerConfig(self.learner, **DriftSettings.values_of(self))
 
     def build(
         self, predictor: StateSpacePredictor, trained: Float[Tensor, " weight"] | None = None

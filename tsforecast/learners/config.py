@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.shapes import Weights
 from tsforecast.learners.weight import AbstractWeight, Gate, InverseMultiquadric
+from tsforecast.settings import OutlierSettings
 
 # Drifts that take a rate in a unit of time; "none" for the learner's own.
 DRIFTS: dict[str, Callable[[float], drifts.AbstractDrift] | None] = {
@@ -105,34 +106,19 @@ LEARNERS: dict[str, NamedLearner] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class LearnerConfig:
-    """Plain values of a named learner.
+class LearnerConfig(OutlierSettings):
+    """Plain values of a named learner, with the settings of `OutlierSettings`.
 
     Attributes:
         learner: A name in `tsforecast.learners.LEARNERS`.
-        variance: Of every weight in the prior.
-        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
-            "forgetting" (towards the prior), "exponential" or "shrink" (and perturb).
-        rate: Of the drift, in a unit of time; for the last two, what 1 is reduced by.
-        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: From which on an observation is an outlier, in standard deviations.
-        rank: Of learners that take one; cut to the number of weights.
         seed: Of what the learner draws.
-        settings: What else the learner's constructor takes, by name.
 
     Raises:
         ValueError: If a name is unknown, or a number outside of its range.
     """
 
     learner: str = "lofi"
-    variance: float = 0.1
-    drift: str = "auto"
-    rate: float = 1e-3
-    weight: str = "none"
-    threshold: float = 3.0
-    rank: int = 10
-    seed: int = 0
-    settings: Mapping[str, Any] | None = None
+    seed: int = dataclasses.field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         for name, table in (("learner", LEARNERS), ("drift", ("auto", *DRIFTS)), ("weight", WEIGHTS)):

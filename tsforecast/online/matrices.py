@@ -14,30 +14,21 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 from torch import Tensor
 
-from tsforecast.online.config import Stream
+from tsforecast.online.config import EstimatorSettings, Stream
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class AbstractMatrixLearner(BaseEstimator, abc.ABC):
+class AbstractMatrixLearner(EstimatorSettings, BaseEstimator, abc.ABC):
     """The base of classifier and regressor, which makes tensors of matrices, and blocks of these.
 
-    Constructors take anything, as scikit-learn wants it, and have no types to be checked. `fit` checks what they took.
+    Args:
+        passes: Number of passes of `fit` over the rows; each counts as new evidence.
+        block: Number of rows that are learnt from together; more are faster, and less exact.
     """
 
-    learner: Any = "lofi"
-    hidden: Any = (20,)
-    activation: Any = "tanh"
-    variance: Any = 0.1
     _: dataclasses.KW_ONLY
-    drift: Any = "auto"
-    rate: Any = 1e-3
-    weight: Any = "none"
-    threshold: Any = 3.0
-    rank: Any = 10
     passes: Any = 1
     block: Any = 1
-    seed: Any = 0
-    settings: Any = None
     _stream: Stream = dataclasses.field(init=False)
 
     def __sklearn_tags__(self) -> Any:

@@ -23,21 +23,10 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
     ten standard deviations; NaN counts as the mean.
 
     Args:
-        learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
-        hidden: Widths of the hidden layers; () is a linear model.
-        activation: "tanh", "relu" or "sigmoid".
-        variance: Variance of every weight in the prior.
         prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
-        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
-            "forgetting", "exponential" or "shrink".
-        rate: Rate of the drift, for each row.
-        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: Distance from which on a label is an outlier, in standard deviations.
-        rank: Rank of lofi and lrkf.
         passes: Number of passes of `fit` over the rows; each counts as new evidence.
-        block: Number of rows that are learnt from together; more are faster, and less exact.
-        seed: Seed of initial weights, and of what the learner draws.
-        settings: Further arguments of the learner's constructor, by name.
+        block: Number of rows that are learnt from together; more are faster, and less exact. The rate of the drift is
+            for each row. All other arguments are those of `tsforecast.online.config.EstimatorSettings`.
 
     Attributes:
         classes_: Labels in the order of `predict_proba`.

@@ -23,24 +23,13 @@ class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
     Labels may come at any time after predictions were made.
 
     Args:
-        learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
-        hidden: Widths of the hidden layers; () is a linear model.
-        activation: "tanh", "relu" or "sigmoid".
-        variance: Variance of every weight in the prior.
         prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
-        drift: "auto" (Wiener, for learners that take a drift), "none" (or the learner's own), "wiener", "ou",
-            "forgetting", "exponential" or "shrink".
-        rate: Rate of the drift, for each label.
-        weight: "none" (or the learner's own), "imq" (outliers count less) or "gate" (outliers do not count).
-        threshold: Distance from which on a label is an outlier, in standard deviations.
-        rank: Rank of lofi and lrkf.
         expected_features: Inputs of the network to begin with; None for twice the features of the first observation, at
             least 8.
         expected_classes: Outputs of the network to begin with.
         detector: A drift detector of river, of which a copy sees each error, 0 or 1, before the label is learnt from.
-        burst: Part of all evidence that is forgotten when the detector finds a drift.
-        seed: Seed of initial weights, and of what the learner draws.
-        settings: Further arguments of the learner's constructor, by name.
+        burst: Part of all evidence that is forgotten when the detector finds a drift. The rate of
+            the drift is for each label. All other arguments are those of `tsforecast.online.config.EstimatorSettings`.
 
     Raises:
         ValueError: If a name is unknown, or a number outside of its range.

@@ -12,29 +12,18 @@ from numpy.typing import NDArray
 from river import base
 from torch import Tensor
 
-from tsforecast.online.config import Stream
+from tsforecast.online.config import EstimatorSettings, Stream
 from tsforecast.online.features import FeatureColumns, read_features
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class AbstractOnline(base.Estimator, abc.ABC):
+class AbstractOnline(EstimatorSettings, base.Estimator, abc.ABC):
     """The base of classifier and regressor, with columns of features and a detector of drift."""
 
-    learner: str = "lofi"
-    hidden: Sequence[int] = (20,)
-    activation: str = "tanh"
-    variance: float = 0.1
     _: dataclasses.KW_ONLY
-    drift: str = "auto"
-    rate: float = 1e-3
-    weight: str = "none"
-    threshold: float = 3.0
-    rank: int = 10
     expected_features: int | None = None
     detector: base.DriftDetector | base.BinaryDriftDetector | None = None
     burst: float = 0.5
-    seed: int = 0
-    settings: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self.hidden = tuple(self.hidden)
