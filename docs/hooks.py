@@ -1,6 +1,7 @@
 """What the site takes from outside its folder: README, examples, data sets, pictures of results."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,10 @@ from mkdocs.structure.files import File, Files
 from pygments.formatters import HtmlFormatter
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+
+from docs.options import with_options  # noqa: E402
+
 EXAMPLES = {f"examples/{path.stem}.md": f"examples/{path.name}" for path in sorted((ROOT / "examples").glob("*.py"))}
 PAGES = {"index.md": "README.md", "datasets.md": "datasets/README.md", **EXAMPLES}
 
@@ -56,4 +61,4 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         link = f"{mark}[{text}]({up}{uri}{anchor or ''})"
         return f"[{link}]({up}{uri})" if mark else link  # a picture opens alone, in full size
 
-    return re.sub(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", moved, markdown)
+    return re.sub(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", moved, with_options(markdown))

@@ -8,6 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from tsforecast.cli.option_groups import DataOptions, TrainingOptions
 from tsforecast.cli.records import options_of
+from tsforecast.cli.train_parser import NO_OPTIONS
 from tsforecast.data import ForecastTask
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO
@@ -17,10 +18,6 @@ from tsforecast.forecasting.selection import Selection
 # Options of a run that are neither the model's nor the estimator's.
 RUN = frozenset({"config", "recipe"} | {field.name for field in options_of(TrainingOptions)})
 DATA = frozenset(field.name for field in options_of(DataOptions))
-# Arguments of the estimator that are no options of a run.
-_OTHERS = frozenset(
-    {"model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset"}
-)
 
 
 def settled(
@@ -52,7 +49,7 @@ def settled(
     )
     decided = estimator.settled(task.train)
     found = parser([decided.model]).parse_args([decided.model])[decided.model]
-    options = {name: value for name, value in decided.__init_args__.items() if name not in _OTHERS}
+    options = {name: value for name, value in decided.__init_args__.items() if name not in NO_OPTIONS}
     usual = {"max_epochs": found.max_epochs, "gradient_clip_val": chosen.gradient_clip_val}
     trained = {name: decided.trainer_kwargs.get(name, value) for name, value in usual.items()}
     of_run = {name: value for name, value in vars(chosen).items() if name in RUN | DATA}

@@ -13,8 +13,12 @@ from tsforecast.cli.names import AUTO
 from tsforecast.cli.option_groups import DataOptions, TrainingOptions
 from tsforecast.cli.records import Command, option
 
-_ESTIMATOR = "tsforecast.forecasting.estimator"
+ESTIMATOR = "tsforecast.forecasting.estimator"
 _PRESETS = "tsforecast.forecasting.presets"
+# Arguments of the estimator that are no options of it on the command line: it has them by other options, or not at all.
+NO_OPTIONS = frozenset(
+    {"model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset"}
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,6 +27,11 @@ class AutoOptions(Command):
 
     time_budget: float | None = option(None, "seconds for choosing (half of them) and training", least=0)
     models: str | None = option(None, "models to compare with all their variants, such as issm,gls")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Train(AutoOptions, TrainingOptions, DataOptions):
+    """Train a model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,10 +85,7 @@ def _add_model(command: ArgumentParser, name: str, model: type[Any]) -> None:
             help="settings by frequency: best, fast, those of the papers, or none; all other options win",
         )
     _add_data_and_run(command, name)
-    skip: set[str | int] = {
-        "model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset",
-    }  # fmt: skip
-    command.add_class_arguments(declared(_ESTIMATOR, "StateSpaceEstimator"), skip=skip)
+    command.add_class_arguments(declared(ESTIMATOR, "StateSpaceEstimator"), skip={*NO_OPTIONS})
     add_options(command, model)
 
 
@@ -110,4 +116,4 @@ def _add_data_and_run(command: ArgumentParser, model: str) -> None:
 
 def check_ranges(options: Namespace) -> None:
     """Refuse numbers with which no model could be trained, as `records.check_ranges` does."""
-    records.check_ranges(vars(options), DataOptions, TrainingOptions, AutoOptions, _Estimator)
+    records.check_ranges(vars(options), Train, _Estimator)
