@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache
@@ -145,17 +145,13 @@ def process_buckets(
         work = out / WORK
         for part in (out, work):
             remove_leftovers(part)
+        _refuse_other_plans(out, (MANIFEST, f"{WORK}/{_PLAN}"), plan)
         if (out / MANIFEST).is_file():
-            manifest = read_json(out / MANIFEST)
-            _refuse_other_plan(out, manifest, plan)
             log.info("%s is finished already", out)
             shutil.rmtree(work, ignore_errors=True)
-            return manifest
+            return read_json(out / MANIFEST)
         work.mkdir(exist_ok=True)
-        if (work / _PLAN).is_file():
-            _refuse_other_plan(out, read_json(work / _PLAN), plan)
-        else:
-            _write_json(work / _PLAN, plan)
+        _write_json(work / _PLAN, plan)
         left = [bucket for bucket in survey.buckets if not _is_done(out, bucket)]
         if len(left) < len(survey.buckets):
             log.info("%s: %d of %d buckets are done", out, len(survey.buckets) - len(left), len(survey.buckets))
@@ -166,8 +162,8 @@ def process_buckets(
         records = [read_json(_note(out, bucket.file)) for bucket in survey.buckets]
         _tell_warnings(records)
         request.finish(out, records)
-        found = [{name: value for name, value in record.items() if name in _TOLD_OF} for record in records]
-        manifest = plan | {"buckets": [record for record in found if record["series"]]}
+        told = [{name: record[name] for name in _TOLD_OF if name in record} for record in records if record["series"]]
+        manifest = plan | {"buckets": told}
         _write_json(out / MANIFEST, manifest)
         shutil.rmtree(work)
     return manifest
@@ -186,16 +182,19 @@ def _refuse_other_contents(out: Path) -> None:
         raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder")
 
 
-def _refuse_other_plan(out: Path, before: Any, now: dict[str, Any]) -> None:
-    """Raises a ValueError if results in a folder are of another run, other data or another request."""
-    before = before if isinstance(before, dict) else {}
+def _refuse_other_plans(out: Path, files: Iterable[str], now: dict[str, Any]) -> None:
+    """Raises a ValueError if a file that is in a folder is of another run, other data or another request."""
     names = {"predictor": "another model", "survey": "other data", "format": "another version"}
-    for name, what in names.items():
-        if before.get(name) != now[name]:
-            raise ValueError(f"{out} has results of {what}; give a new folder")
-    given = before.get("request") if isinstance(before.get("request"), dict) else {}
-    if other := [name for name, value in now["request"].items() if given.get(name) != value]:
-        raise ValueError(f"{out} has results with other {', '.join(other)}; give a new folder")
+    for file in files:
+        read = read_json(out / file) if (out / file).is_file() else now
+        before = read if isinstance(read, dict) else {}
+        for name, what in names.items():
+            if before.get(name) != now[name]:
+                raise ValueError(f"{out} has results of {what}; give a new folder")
+        wanted = before.get("request")
+        given = wanted if isinstance(wanted, dict) else {}
+        if other := [name for name, value in now["request"].items() if given.get(name) != value]:
+            raise ValueError(f"{out} has results with other {', '.join(other)}; give a new folder")
 
 
 def _note(out: Path, file: str) -> Path:

@@ -14,7 +14,7 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 
 from tsforecast.data.calendar.frequency import period_alias
 from tsforecast.data.irregular import nanoseconds
-from tsforecast.data.tables.dataframes import as_lists, columns_of
+from tsforecast.data.tables.dataframes import columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO, recorded
@@ -207,14 +207,22 @@ class StateSpaceEstimator(AbstractEstimator):
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO and from_predictor is not None:
             raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
-        settled = self.settled(training_data)
-        if settled is not self:
-            found = settled.train_model(
-                training_data, validation_data, from_predictor, shuffle_buffer_length, cache_data, ckpt_path
-            )
-            columns = None if self._columns is None else as_lists(self._columns)
-            found.predictor.columns, found.predictor.categories = columns, self._categories  # pyright: ignore
-            return found
+        settled, workers = self.settled(training_data), {"num_workers": num_workers, "num_prefetch": num_prefetch}
+        settled._columns, settled._categories = self._columns, self._categories
+        data = (training_data, validation_data, from_predictor)
+        return settled._trained_on_grid(*data, shuffle_buffer_length, cache_data, ckpt_path, workers)
+
+    def _trained_on_grid(
+        self,
+        training_data: Any,
+        validation_data: Any,
+        from_predictor: PyTorchPredictor | None,
+        shuffle_buffer_length: int | None,
+        cache_data: bool,
+        ckpt_path: str | Path | None,
+        workers: dict[str, int | None],
+    ) -> TrainOutput:
+        """Return what has been trained on entries of a grid, by an estimator that data decide no more of."""
         self.on_grid = self.on_grid.for_data(training_data, self.use_feat_static_cat, from_predictor)
         if validation_data is not None:
             self.on_grid.check(validation_data, self.prediction_length)
@@ -226,7 +234,6 @@ class StateSpaceEstimator(AbstractEstimator):
             return Cached(prepared) if cache_data else prepared  # pyright: ignore[reportArgumentType]
 
         prepared = prepare(training_data, self.on_grid.train_horizon)
-        workers = {"num_workers": num_workers, "num_prefetch": num_prefetch}
         loader = self.create_training_data_loader(prepared, module, shuffle_buffer_length, **workers)
         validation = None
         if validation_data is not None:
