@@ -10,7 +10,8 @@ import pytest
 import torch
 import yaml
 
-from tsforecast.cli import main
+from tsforecast.cli import irregular, main, train_parser
+from tsforecast.cli import train as training
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
 
@@ -38,6 +39,19 @@ def train(folder, *more, epochs: int = 1, model: str = "issm") -> int:
     few = [f"--max_epochs={epochs}", "--num_batches_per_epoch=2", "--context_length=20"]
     table = ["--data", str(folder / "ph.csv"), *COLUMNS]
     return main(["train", model, *table, "--irregular", "--horizon=12h", "--windows=2", *few, *more])
+
+
+def test_options_that_a_file_does_not_have_are_those_of_clocks(tmp_path):
+    (tmp_path / "some.yaml").write_text("data: series.csv\nirregular: true\nlinear_epochs: 3\n")
+    command = train_parser.parser(["rsgls-issm"])
+    parsed, given = training.parse(command, ["rsgls-issm", "--config", str(tmp_path / "some.yaml")])
+    chosen, defaults = parsed["rsgls-issm"], vars(command.parse_args(["rsgls-issm"])["rsgls-issm"])
+    irregular.complete("rsgls-issm", chosen, defaults, given)
+    own = irregular.own_options("rsgls-issm")
+    others = [name for name in own if name not in ("components", "linear_epochs") and name in defaults]
+    assert any(own[name].default != defaults[name] for name in others)
+    assert {name: chosen[name] for name in others} == {name: own[name].default for name in others}
+    assert (chosen.components, chosen.linear_epochs) == ("auto", 3)
 
 
 def test_a_run_is_scored_beside_baselines(made, capsys):

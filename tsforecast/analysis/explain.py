@@ -51,7 +51,6 @@ def explain(
         ValueError: If the model has no components with names, `recent` is below 1, or an entry is not as expected.
     """
     net = predictor.prediction_net
-    assert isinstance(net, AbstractForecaster)
     linear = net.inference.linear
     mixture = None if linear is None or linear.is_single else linear
     if net.dynamics.structure is None and mixture is None:
@@ -128,7 +127,7 @@ def _mixed(
     exponents = predictor.histories().exponents([window])
     batch = collate([window], predictor.device, exponents)
     with torch.no_grad():
-        parts = mixture_parts(predictor.prediction_net, mixture, batch)  # pyright: ignore[reportArgumentType]
+        parts = mixture_parts(predictor.prediction_net, mixture, batch)
     return {
         name: tuple(in_units(x.cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
         for name, pair in parts.items()

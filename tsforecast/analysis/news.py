@@ -21,7 +21,6 @@ from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.windows import collate, cut, first_value, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
-from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.inference import AbstractLinearMixture
 
 log = logging.getLogger(__name__)
@@ -263,7 +262,6 @@ def _linear(predictor: StateSpacePredictor) -> AbstractLinearMixture[Any]:
         ValueError: If it is neither linear in the observations nor a mixture of such models.
     """
     net = predictor.prediction_net
-    assert isinstance(net, AbstractForecaster)
     if net.inference.linear is None:
         raise ValueError(
             f"expected a model whose forecast is linear in the observations (issm, gls, deepstate), or a bank or pool "

@@ -33,7 +33,7 @@ from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.io.files import replace_together
-from tsforecast.models import AbstractForecaster, ExactInference
+from tsforecast.models import ExactInference
 from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import (
     colour_of,
@@ -252,7 +252,6 @@ def _draw_insights(
 ) -> list[Path]:
     """Pictures of what the model sees in the first series, where it can tell: its components, its regimes."""
     net = predictor.prediction_net
-    assert isinstance(net, AbstractForecaster)
     structure, inference = net.dynamics.structure, net.inference
     if structure is None and not isinstance(inference, AbstractRegimeInference):
         return []

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,14 @@ _DRAWN = 4  # series in a picture
 _SHOWN = 2.0  # times of the test part before it, in a picture
 
 
-def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], argv: Sequence[str]) -> None:
+def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], given: Namespace) -> None:
     """Give the options of `train MODEL --irregular` the defaults of models in continuous time, where nobody chose.
 
     Args:
         model: Its name.
         chosen: Options of `train MODEL`, which are changed.
         defaults: What these are if nobody says anything.
-        argv: Arguments of the command.
+        given: Those options that somebody chose, by arguments or in a file.
 
     Raises:
         ValueError: If the model or an option does not go with --irregular.
@@ -63,15 +63,13 @@ def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], argv: S
     for name, value in vars(chosen).items():
         if name not in (*_TAKEN, *own) and value != defaults.get(name):
             raise ValueError(f"--{name} does not go with --irregular")
-    typed = {word.split("=")[0].removeprefix("--") for word in argv if word.startswith("--")}
     for name, parameter in own.items():  # some defaults are others than those of regular models
-        if name in chosen and not {name, "config"} & typed:
+        if name in chosen and name not in given:
             chosen[name] = "auto" if name == "components" else parameter.default
-    if not {"max_epochs", "config"} & typed:
+    if "max_epochs" not in given:
         chosen.max_epochs = default_epochs(model)
-    if not {"linear_epochs", "config"} & typed:
-        for name, value in default_linear_epochs(model, chosen.max_epochs).items():
-            chosen[name] = value
+    if "linear_epochs" not in given:
+        chosen.update(Namespace(**default_linear_epochs(model, chosen.max_epochs)))
 
 
 def own_options(model: str) -> dict[str, Any]:

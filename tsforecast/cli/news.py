@@ -8,7 +8,7 @@ from tsforecast.cli.answers import write_tables
 from tsforecast.cli.commands import News
 from tsforecast.cli.opened import Opened
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.models import AbstractForecaster, ExactInference
+from tsforecast.models import ExactInference
 from tsforecast.plots.news import plot_news
 from tsforecast.plots.style import save_figure
 
@@ -39,6 +39,5 @@ def run(chosen: News) -> int:
 def scale_of(predictor: StateSpacePredictor) -> str:
     """Return on which scale a model adds up, for titles; nothing where it is that of the data."""
     net = predictor.prediction_net
-    assert isinstance(net, AbstractForecaster)
     name = net.units.transformation
     return f" ({name} of the data)" if isinstance(net.inference, ExactInference) and name != "none" else ""

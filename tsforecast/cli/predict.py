@@ -17,7 +17,6 @@ from tsforecast.data.buckets.survey import read_survey
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
-from tsforecast.models import AbstractForecaster
 from tsforecast.progress import follow
 from tsforecast.wording import counted, listed
 
@@ -78,7 +77,6 @@ def run(chosen: Predict) -> int:
 def _num_samples(chosen: Predict, predictor: StateSpacePredictor, length: int, series: int) -> int:
     """Sample paths of a forecast, once there is memory for them."""
     net = predictor.prediction_net
-    assert isinstance(net, AbstractForecaster)
     num_samples = chosen.num_samples if chosen.paths or not predictor.has_marginals else 0
     batch = min(predictor.batch_size, series)
     check_forecast_memory(batch, length * net.data.num_targets, num_samples, predictor.has_marginals)

@@ -83,21 +83,10 @@ def run(argv: Sequence[str]) -> int:
     if printed and not (chosen.get("data") or chosen.get("dataset")):
         command.parse_args(argv)  # prints the defaults, and ends
     check_ranges(chosen)
-    resume = parsed.resume or chosen.get("resume")
-    if resume:
-        folder = Path(resume)
-        record = runs.read_record(folder, "train")
-        _refuse_changes(command, parsed, record["model"])
-        if runs.finished(folder):
-            log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
-            return 0
-        chosen = settings(folder, record)
-        task = options.task_of(chosen, record)
-        runs.check_resumed(folder, record, _split_record(task)["fingerprint"])
-        with runs.hold(folder):
-            return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
+    if resume := parsed.resume or chosen.get("resume"):
+        return _resume(Path(resume), command, parsed)
     if chosen.get("irregular"):
-        irregular.complete(parsed.model, chosen, vars(command.parse_args([parsed.model])[parsed.model]), argv)
+        irregular.complete(parsed.model, chosen, vars(command.parse_args([parsed.model])[parsed.model]), given)
     model, selection = parsed.model, None
     with collected_notes() as notes:
         task = options.task_of(chosen)
@@ -121,6 +110,20 @@ def run(argv: Sequence[str]) -> int:
             if runs.last_checkpoint(folder) is None:  # nothing to go on with: the name is free again
                 shutil.rmtree(folder)
             raise
+
+
+def _resume(folder: Path, command: ArgumentParser, parsed: Namespace) -> int:
+    """Goes on with a run that was stopped."""
+    record = runs.read_record(folder, "train")
+    _refuse_changes(command, parsed, record["model"])
+    if runs.finished(folder):
+        log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
+        return 0
+    chosen = settings(folder, record)
+    task = options.task_of(chosen, record)
+    runs.check_resumed(folder, record, _split_record(task)["fingerprint"])
+    with runs.hold(folder):
+        return _train(folder, record, chosen, task, runs.last_checkpoint(folder))
 
 
 def _help(folder: Path) -> int:

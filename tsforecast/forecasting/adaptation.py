@@ -31,7 +31,7 @@ from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.learners import LEARNERS, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.loop import in_prior_units
 from tsforecast.learners.memory.memory_learner import Remembered
-from tsforecast.models import FORMAT, AbstractForecaster, Batch
+from tsforecast.models import FORMAT, Batch
 from tsforecast.progress import follow
 from tsforecast.settings import AdaptationSettings, DriftSettings
 
@@ -98,7 +98,6 @@ class Adaptation(AdaptationSettings):
             ValueError: If `part` matches no parameter, or windows of the model have no bound and a memory is asked for.
         """
         module = predictor.prediction_net
-        assert isinstance(module, AbstractForecaster)
         names = tuple(name for name, p in module.named_parameters() if p.requires_grad and re.search(self.part, name))
         if not names:
             known = ", ".join(name for name, _ in module.named_parameters())
@@ -172,7 +171,6 @@ class AdaptivePredictor(Predictor):
     ) -> None:
         super().__init__(predictor.prediction_length)
         module = copy.deepcopy(predictor.prediction_net).eval()
-        assert isinstance(module, AbstractForecaster)
         self.predictor = with_module(predictor, module)
         self.module = module
         self.adaptation = adaptation or Adaptation()

@@ -52,6 +52,8 @@ class StateSpacePredictor(PyTorchPredictor):
         categories: Names behind the codes of static categories in that frame, by column.
     """
 
+    prediction_net: AbstractForecaster  # pyright: ignore[reportIncompatibleVariableOverride]
+
     @validated()
     def __init__(
         self,
@@ -287,9 +289,7 @@ class StateSpacePredictor(PyTorchPredictor):
     @property
     def has_marginals(self) -> bool:
         """Return whether quantiles of forecasts are those of a mixture in closed form, and need no sample paths."""
-        net = self.prediction_net
-        assert isinstance(net, AbstractForecaster)
-        return net.inference.has_marginals
+        return self.prediction_net.inference.has_marginals
 
     @property
     def is_on_clock(self) -> bool:
@@ -320,10 +320,8 @@ class StateSpacePredictor(PyTorchPredictor):
                 "expected a predictor of series on a grid, got one of series with clocks of their own: its `on_clock` "
                 "answers at any times"
             )
-        net = self.prediction_net.eval()
-        assert isinstance(net, AbstractForecaster)
         return Histories(
-            net,
+            self.prediction_net.eval(),
             self.input_transform,
             self.prediction_length,
             self.freq,
