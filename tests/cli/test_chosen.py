@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tsforecast.cli import chosen, main, train
+from tsforecast.cli import chosen, main, train_parser
 from tsforecast.data import Columns, read_task
 from tsforecast.forecasting import resolution
 from tsforecast.forecasting.candidates import Candidate
@@ -40,9 +40,7 @@ def compared(monkeypatch):
 
 
 def settled(argv, task):
-    command = train.parser([argv[0]])
-    parsed, given = train.parse(command, argv)
-    return chosen.settled(train.parser, argv[0], given, parsed[argv[0]], task)
+    return chosen.settled(train_parser.parsed(argv), task)
 
 
 def test_a_run_has_the_components_that_the_data_choose(hours, compared, tmp_path):
@@ -98,5 +96,5 @@ def test_nothing_is_compared_where_there_is_one_structure(hours, compared):
         (two, "sgls", Columns(target=["target", "other"])),
     ):
         task = read_task(table, prediction_length=2, windows=1, columns=columns)
-        assert settled([model, "--data", "x.csv"], task)[-1] is None
+        assert settled([model, "--data", str(hours)], task)[-1] is None
     assert compared == []

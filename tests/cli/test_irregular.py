@@ -11,7 +11,6 @@ import torch
 import yaml
 
 from tsforecast.cli import irregular, main, train_parser
-from tsforecast.cli import train as training
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
 
@@ -43,10 +42,9 @@ def train(folder, *more, epochs: int = 1, model: str = "issm") -> int:
 
 def test_options_that_a_file_does_not_have_are_those_of_clocks(tmp_path):
     (tmp_path / "some.yaml").write_text("data: series.csv\nirregular: true\nlinear_epochs: 3\n")
-    command = train_parser.parser(["rsgls-issm"])
-    parsed, given = training.parse(command, ["rsgls-issm", "--config", str(tmp_path / "some.yaml")])
-    chosen, defaults = parsed["rsgls-issm"], vars(command.parse_args(["rsgls-issm"])["rsgls-issm"])
-    irregular.complete("rsgls-issm", chosen, defaults, given)
+    call = train_parser.parsed(["rsgls-issm", "--config", str(tmp_path / "some.yaml")])
+    chosen, defaults = call.chosen, train_parser.options_of("rsgls-issm")
+    irregular.complete(call)
     own = irregular.own_options("rsgls-issm")
     others = [name for name in own if name not in ("components", "linear_epochs") and name in defaults]
     assert any(own[name].default != defaults[name] for name in others)

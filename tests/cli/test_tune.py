@@ -10,7 +10,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tests.cli.test_commands import SHORT, csv, data, refused  # noqa: F401
-from tsforecast.cli import main, tune
+from tsforecast.cli import main, train_parser, tune
 from tsforecast.data import load_task
 
 
@@ -108,14 +108,14 @@ def test_settings_with_which_the_training_diverges_are_no_end(command, tmp_path,
 
 
 def test_by_default_rates_and_what_the_model_has_is_tried():
-    chosen = tune.train.parser().parse_args(["gls", "--dataset", "exchange"]).gls
+    chosen = train_parser.options_of("gls", "--dataset", "exchange")
     space = tune.read_space(None, chosen)
     assert {*space} == {"components", "objective", "state_dim", "learning_rate", "matrix_learning_rate"}
     assert all(tune.fits(chosen[name], values) for name, values in space.items())
 
 
 def test_a_rate_that_is_not_given_is_tried_around_the_one_in_its_place():
-    chosen = tune.train.parser().parse_args(["sgls", "--dataset", "exchange", "--learning_rate", "0.02"]).sgls
+    chosen = train_parser.options_of("sgls", "--dataset", "exchange", "--learning_rate", "0.02")
     space = tune.read_space(None, chosen)
     assert space["matrix_learning_rate"] == space["learning_rate"] == {"low": 0.002, "high": 0.2, "log": True}
     assert not tune.fits(chosen["matrix_learning_rate"], space["matrix_learning_rate"])  # not among the given ones

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 from tsforecast import progress
-from tsforecast.cli import commands, names, parsing, usage
+from tsforecast.cli import commands, names, parsing
 from tsforecast.cli.memory import keep_freed_memory
-from tsforecast.cli.records import Command
 from tsforecast.wording import command_line_wording
 
 __all__ = ["guarded", "main"]
@@ -113,14 +113,14 @@ def _dispatch(name: str, rest: list[str]) -> int:
     if name == "train":
         rest = parsing.with_model(rest, names.AUTO)
     try:
-        return _run(name, usage.understood(name, rest))
+        return _run(name, commands.parsed(name, rest))
     except ArgumentError as error:
         help_ = " ".join([parsing.typed(name), *_model(rest), "--help"])
         fault = parsing.explained(str(error), commands.parser_of(name, rest), rest)
         raise ValueError(f"{fault}; `{help_}` lists the options") from error
 
 
-def _run(name: str, chosen: Command | Sequence[str]) -> int:
+def _run(name: str, chosen: Any) -> int:
     """Import a command and run it: the import takes seconds.
 
     Raises:

@@ -7,12 +7,12 @@ from typing import Any
 
 from gluonts.itertools import batcher
 from gluonts.model import Forecast
-from jsonargparse import Namespace
 
-from tsforecast.cli import options, runs
+from tsforecast.cli import runs
+from tsforecast.cli.opened import Opened
 from tsforecast.cli.option_groups import AnswerOptions
 from tsforecast.data.buckets.rows import categories_of, selected
-from tsforecast.data.buckets.survey import is_buckets, read_survey
+from tsforecast.data.buckets.survey import read_survey
 from tsforecast.data.quantiles import check_levels, forecast_frame
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.bulk import process_buckets
@@ -76,56 +76,46 @@ def write(
     write_frames((forecast_frame(chunk, kept, targets, columns) for chunk in chunks), out)
 
 
-def buckets_of(
-    chosen: Any, given: Columns | None, record: dict[str, Any], trained: Namespace
-) -> tuple[Path, dict[str, Any]]:
-    """The folder of buckets that --data or the run names, and what all requests of its buckets say.
+def buckets_of(opened: Opened, given: Columns | None = None) -> dict[str, Any]:
+    """What all requests of the buckets of a run, or of --data, say.
 
     Args:
-        chosen: Options, perhaps with `data`.
+        opened: The run.
         given: Columns of the data; None for those that the options name, else the run.
-        record: Of the run.
-        trained: Options of its training.
 
     Raises:
         ValueError: If there are no buckets, or they have not the columns of the run.
         FileNotFoundError: If a bucket is missing.
     """
-    data = getattr(chosen, "data", None) or trained.data
-    if data is None or not is_buckets(Path(data)):
+    data, chosen = opened.buckets, opened.chosen
+    if data is None:
         raise ValueError(
             f"expected --output to end in {', '.join(SUFFIXES)}, got {Path(chosen.output).name!r}; a folder is "
             "written for --data BUCKETS, which `tsforecast bucket` makes"
         )
-    survey = read_survey(Path(data))
-    given = given or options.columns(vars(chosen), runs.columns_of_run(record) or options.columns(trained))
-    columns = selected(Path(data), survey, given, only=True)
-    categories = categories_of(survey, columns, record["categories"] or None)
-    return Path(data), {
-        "freq": record["split"]["freq"],
+    survey = read_survey(data)
+    columns = selected(data, survey, given or opened.columns, only=True)
+    categories = categories_of(survey, columns, opened.record["categories"] or None)
+    return {
+        "freq": opened.record["split"]["freq"],
         "columns": columns,
         "categories": {name: list(values) for name, values in categories.items()},
         "device": chosen.device,
     }
 
 
-def process(chosen: Any, folder: Path, data: Path, request: Request) -> None:
-    """Writes a folder from a folder of buckets, and says what it has.
-
-    Args:
-        chosen: Options.
-        folder: Of the run.
-        data: Folder of buckets.
-        request: What is wanted.
+def process(opened: Opened, request: Request) -> None:
+    """Writes the folder --output from a folder of buckets, and says what it has.
 
     Raises:
         FileNotFoundError: As `process_buckets` says.
         ValueError: As `process_buckets` says.
         OSError: As `process_buckets` says.
     """
-    out = Path(chosen.output)
+    chosen, data = opened.chosen, opened.buckets
+    assert data is not None
     workers = {name: getattr(chosen, name) for name in ("workers", "engine", "address")}
-    manifest = process_buckets(folder / runs.PREDICTOR, data, out, request, **workers)
+    manifest = process_buckets(opened.folder / runs.PREDICTOR, data, chosen.output, request, **workers)
     series, rows = (sum(bucket[name] for bucket in manifest["buckets"]) for name in ("series", "rows"))
     told = counted(rows, "row"), series, counted(len(manifest["buckets"]), "bucket")
-    log.info("%s: %s of %d series in %s", out, *told)
+    log.info("%s: %s of %d series in %s", Path(chosen.output), *told)

@@ -1,14 +1,14 @@
 """What `tsforecast train` lets the data decide: the model of `auto`, the preset of a switching model."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
+from tsforecast.cli import train_parser
 from tsforecast.cli.option_groups import DataOptions, TrainingOptions
 from tsforecast.cli.records import options_of
-from tsforecast.cli.train_parser import NO_OPTIONS
+from tsforecast.cli.train_parser import NO_OPTIONS, Training
 from tsforecast.data import ForecastTask
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO
@@ -20,18 +20,12 @@ RUN = frozenset({"config", "recipe"} | {field.name for field in options_of(Train
 DATA = frozenset(field.name for field in options_of(DataOptions))
 
 
-def settled(
-    parser: Callable[[list[str]], ArgumentParser], model: str, given: Namespace, chosen: Namespace, task: ForecastTask
-) -> tuple[str, Namespace, Selection | None]:
+def settled(call: Training, task: ForecastTask) -> tuple[str, Namespace, Selection | None]:
     """Return model and options with all that the training part of a task decides, and what was compared for them.
 
-    Args:
-        parser: Makes the parser of some models.
-        model: Name of the model, or "auto".
-        given: Options that were given: they win over those of a preset.
-        chosen: All options of the run.
-        task: The data.
+    Options that were given win over those of a preset.
     """
+    model, given, chosen = call.model, call.given, call.chosen
     if model != AUTO and model not in presets.SWITCHING:
         return model, chosen, None
     if chosen.threads:
@@ -48,7 +42,7 @@ def settled(
         model, task.freq, task.prediction_length, seed=chosen.seed, trainer_kwargs=trainer, **own
     )
     decided = estimator.settled(task.train)
-    found = parser([decided.model]).parse_args([decided.model])[decided.model]
+    found = train_parser.options_of(decided.model)
     options = {name: value for name, value in decided.__init_args__.items() if name not in NO_OPTIONS}
     usual = {"max_epochs": found.max_epochs, "gradient_clip_val": chosen.gradient_clip_val}
     trained = {name: decided.trainer_kwargs.get(name, value) for name, value in usual.items()}

@@ -316,6 +316,14 @@ class Tune(Command):
     validation_windows: int = option(3, "before the test part, to score on", least=1)
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """A call of `tune`: its own options, and those of the training that is tried."""
+
+    own: Tune
+    training: train_parser.Training
+
+
 RECORDS: dict[str, type[Command]] = {
     "forecast": Forecast,
     "bucket": Bucket,
@@ -340,14 +348,21 @@ NAMES = tuple(dict.fromkeys(name.split()[0] for name in (*RECORDS, "train", "tun
 _LIVE = "Keep beliefs of a trained model current behind a service (see docs/howto/serve.md)."
 
 
-def parsed(name: str, arguments: Sequence[str]) -> Command:
-    """Return the options of a command that has a record, from its arguments; those of `live` begin with a name, too.
+def parsed(name: str, arguments: Sequence[str]) -> Command | train_parser.Training | Tuning:
+    """Return the options of a command from its arguments; those of `live` begin with a name, too.
 
     Raises:
         ArgumentError: If the arguments are not understood.
         ValueError: If a number is out of its range, or options do not go together.
         FileNotFoundError: If a file or a run is missing.
     """
+    parsing.refuse_renamed(name, arguments)
+    if name == "train":
+        return train_parser.parsed(arguments)
+    if name == "tune":  # what it does not know is for `train`
+        own, rest = tune().parse_known_args(list(arguments))
+        records.check_ranges(vars(own), Tune)
+        return Tuning(Tune(**vars(own)), train_parser.parsed([own.model, *rest]))
     if name == "live":
         if not arguments or arguments[0] not in LIVE:
             parser_of(name).parse_args(list(arguments))

@@ -15,7 +15,7 @@ from gluonts.model import Predictor
 from tsforecast.cli import bulk_options, irregular, options, runs
 from tsforecast.cli.answers import write_table
 from tsforecast.cli.commands import Evaluate
-from tsforecast.cli.train import settings
+from tsforecast.cli.opened import Opened
 from tsforecast.data import ForecastTask
 from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.task import instances
@@ -61,38 +61,36 @@ def run(chosen: Evaluate) -> int:
         ValueError: If the run, its data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    folder = Path(chosen.run)
-    record = options.trained_run(folder, with_clocks=True)
+    opened = Opened.of(chosen, chosen.run, with_clocks=True)
+    folder, record = opened.folder, opened.record
     if record["split"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
-    if chosen.output and not runs.is_irregular(record):
-        return _score_buckets(chosen, folder, record)
+    if chosen.output and not opened.is_irregular:
+        return _score_buckets(chosen, opened)
     for name in ("engine", "address"):
         if getattr(chosen, name) not in ("local", None):
             raise ValueError(f"--{name} goes with --output DIR, for data in buckets")
     with runs.hold(folder):
-        return _run(chosen, folder, record)
+        return _run(chosen, opened)
 
 
-def _score_buckets(chosen: Evaluate, folder: Path, record: dict[str, Any]) -> int:
+def _score_buckets(chosen: Evaluate, opened: Opened) -> int:
     """Scores a run whose data are buckets into a folder, bucket after bucket."""
     for name in ("adapt", "inspect", "marks"):
         if getattr(chosen, name) is not None:
             raise ValueError(f"--{name} goes without --output: buckets are scored one by one")
-    trained = settings(folder, record)
-    data, common = bulk_options.buckets_of(chosen, options.columns(trained), record, trained)
-    split = record["split"]
+    split = opened.record["split"]
     request = Scoring(
-        **common,
+        **bulk_options.buckets_of(opened, options.columns(opened.trained)),
         num_samples=chosen.num_samples,
         seed=chosen.seed,
-        dataset=data.name,
-        model=record["model"],
+        dataset=Path(opened.trained.data).name,
+        model=opened.record["model"],
         prediction_length=split["prediction_length"],
         windows=split["windows"],
         baselines=_baselines(chosen),
     )
-    bulk_options.process(chosen, folder, data, request)
+    bulk_options.process(opened, request)
     sys.stdout.write((Path(chosen.output) / TABLE).read_text(encoding="utf-8"))
     return 0
 
@@ -101,9 +99,11 @@ def _baselines(chosen: Evaluate) -> list[str]:
     return [] if chosen.baselines == "none" else [name.strip() for name in chosen.baselines.split(",")]
 
 
-def _run(chosen: Evaluate, folder: Path, record: dict[str, Any]) -> int:
+def _run(chosen: Evaluate, opened: Opened) -> int:
     """Scores a run whose folder is held."""
-    task = _task(folder, record)
+    folder, record, task = opened.folder, opened.record, options.task_of(opened.trained, opened.record)
+    if runs.fingerprint(task) != record["fingerprint"]:
+        log.warning("the data have changed since %s was trained", folder)
     if task.gap:
         return irregular.evaluate(chosen, folder, record, task)
     inspected = _inspected(task, chosen.inspect)
@@ -205,14 +205,6 @@ def _report_adaptation(
     title = f"{evaluation.adapted} on {evaluation.dataset}: rolling forecasts, each learnt from afterwards"
     figure = plot_adaptation(table, names, marks=marks, title=title)
     return [*written, save_figure(figure, folder / "plots" / "adaptation.png")]
-
-
-def _task(folder: Path, record: dict[str, Any]) -> ForecastTask:
-    """Return the data that the run was trained on."""
-    task = options.task_of(settings(folder, record), record)
-    if runs.fingerprint(task) != record["fingerprint"]:
-        log.warning("the data have changed since %s was trained", folder)
-    return task
 
 
 def _spread(task: ForecastTask, evaluation: Evaluation, count: int) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,10 +28,9 @@ def run(chosen: Impute) -> int:
         return irregular.answer("impute", chosen, opened.folder, opened.trained)
     irregular.refuse_times(chosen)
     if not bulk_options.is_table(chosen):
-        data, common = bulk_options.buckets_of(chosen, None, opened.record, opened.trained)
-        kept = None if chosen.paths else levels
-        request = Imputations(**common, num_samples=chosen.num_samples, seed=chosen.seed, levels=kept)
-        bulk_options.process(chosen, opened.folder, data, request)
+        drawn: dict[str, Any] = {"num_samples": chosen.num_samples, "seed": chosen.seed}
+        request = Imputations(**bulk_options.buckets_of(opened), **drawn, levels=None if chosen.paths else levels)
+        bulk_options.process(opened, request)
         return 0
     task, predictor = opened.whole(), opened.predictor()
     torch.manual_seed(chosen.seed)

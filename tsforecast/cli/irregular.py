@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, options, runs
+from tsforecast.cli import bulk_options, options, runs, train_parser
 from tsforecast.cli.commands import Evaluate
 from tsforecast.cli.option_groups import AnswerOptions
+from tsforecast.cli.train_parser import Training
 from tsforecast.data import ForecastTask
 from tsforecast.data.irregular import in_words
 from tsforecast.data.tables.naming import as_read, cells_of
@@ -43,18 +44,13 @@ _DRAWN = 4  # series in a picture
 _SHOWN = 2.0  # times of the test part before it, in a picture
 
 
-def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], given: Namespace) -> None:
+def complete(call: Training) -> None:
     """Give the options of `train MODEL --irregular` the defaults of models in continuous time, where nobody chose.
-
-    Args:
-        model: Its name.
-        chosen: Options of `train MODEL`, which are changed.
-        defaults: What these are if nobody says anything.
-        given: Those options that somebody chose, by arguments or in a file.
 
     Raises:
         ValueError: If the model or an option does not go with --irregular.
     """
+    model, chosen, defaults = call.model, call.chosen, train_parser.options_of(call.model)
     if model not in TIMED:
         raise ValueError(f"--irregular goes with {listed(TIMED)}, got {model!r}")
     if chosen.data is None:
@@ -64,11 +60,11 @@ def complete(model: str, chosen: Namespace, defaults: Mapping[str, Any], given: 
         if name not in (*_TAKEN, *own) and value != defaults.get(name):
             raise ValueError(f"--{name} does not go with --irregular")
     for name, parameter in own.items():  # some defaults are others than those of regular models
-        if name in chosen and name not in given:
+        if name in chosen and name not in call.given:
             chosen[name] = "auto" if name == "components" else parameter.default
-    if "max_epochs" not in given:
+    if "max_epochs" not in call.given:
         chosen.max_epochs = default_epochs(model)
-    if "linear_epochs" not in given:
+    if "linear_epochs" not in call.given:
         chosen.update(Namespace(**default_linear_epochs(model, chosen.max_epochs)))
 
 

@@ -65,7 +65,7 @@ def _sources(opened: Opened, data: str | None) -> list[Source]:
     """The parts of the data: buckets, or one file."""
     path = Path(data or opened.trained.data or "")
     if opened.buckets is not None:
-        _, common = bulk_options.buckets_of(opened.chosen, None, opened.record, opened.trained)
+        common = bulk_options.buckets_of(opened)
         survey = read_survey(path)
         refuse_other_frequency(path, survey, common["freq"])
         read = partial(_of_bucket, path, {name: common[name] for name in common if name != "device"})

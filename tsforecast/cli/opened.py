@@ -8,7 +8,6 @@ from jsonargparse import Namespace
 
 from tsforecast.cli import options, runs
 from tsforecast.cli.option_groups import DeviceOptions
-from tsforecast.cli.train import settings
 from tsforecast.data import Columns, ForecastTask
 from tsforecast.data.buckets.survey import is_buckets
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
@@ -25,7 +24,7 @@ class Opened:
         trained: Options of its training.
     """
 
-    chosen: DeviceOptions
+    chosen: Any
     folder: Path
     record: dict[str, Any]
     trained: Namespace
@@ -40,7 +39,7 @@ class Opened:
         """
         folder = Path(run)
         record = options.trained_run(folder, with_clocks)
-        return cls(chosen, folder, record, settings(folder, record))
+        return cls(chosen, folder, record, options.settings(folder, record))
 
     @property
     def is_irregular(self) -> bool:

@@ -10,12 +10,14 @@ from jsonargparse import Namespace
 from tsforecast.cli import parsing, runs
 from tsforecast.cli.given_files import columns
 from tsforecast.cli.option_groups import COLUMNS, LearningOptions
+from tsforecast.cli.train_parser import options_of
 from tsforecast.data import CATALOG, Columns, ForecastTask, load_task, read_task
 from tsforecast.data.buckets.streamed import StreamedEntries, shortened
 from tsforecast.data.irregular import read_irregular
 from tsforecast.data.public_holidays import with_holidays
 from tsforecast.data.task import ended, with_windows
 from tsforecast.forecasting.adaptation import Adaptation
+from tsforecast.models import MODELS
 from tsforecast.settings import AdaptationSettings
 from tsforecast.wording import counted
 
@@ -40,6 +42,17 @@ def trained_run(folder: Path, with_clocks: bool = False) -> dict[str, Any]:
             "expects series on a grid"
         )
     return record
+
+
+def settings(folder: Path, record: dict[str, Any]) -> Namespace:
+    """The options that a run was started with, from its config.yaml."""
+    path = folder / runs.CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: the run was stopped before it began; start it again")
+    model = record["model"]
+    if model not in MODELS:
+        raise ValueError(f"{folder}: there is no model {model!r}; expected one of {', '.join(MODELS)}")
+    return options_of(model, "--config", str(path))
 
 
 def adaptation(options: LearningOptions) -> Adaptation | None:

@@ -42,7 +42,8 @@ def run(chosen: Predict) -> int:
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:
             raise ValueError("--known goes with a file as --output")
-        data, common = bulk_options.buckets_of(chosen, None, opened.record, opened.trained)
+        common, data = bulk_options.buckets_of(opened), opened.buckets
+        assert data is not None
         predictor = load_predictor(opened.folder / runs.PREDICTOR, chosen.device)
         num_samples = _num_samples(chosen, predictor, length, predictor.batch_size)
         request = Forecasts(
@@ -53,7 +54,7 @@ def run(chosen: Predict) -> int:
             prediction_length=length,
             last=read_survey(data).last if chosen.start == "common" else None,
         )
-        bulk_options.process(chosen, opened.folder, data, request)
+        bulk_options.process(opened, request)
         return 0
     task = _from_start(opened.beyond(chosen.data), chosen.start)
     entries = task.latest

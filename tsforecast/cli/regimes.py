@@ -45,11 +45,10 @@ def run(chosen: Regimes) -> int:
         return _irregular(chosen, opened)
     out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
     if opened.buckets is not None:
-        chosen = replace(chosen, output=str(out))
-        data, common = bulk_options.buckets_of(chosen, None, opened.record, opened.trained)
+        opened, common = replace(opened, chosen=replace(chosen, output=str(out))), bulk_options.buckets_of(opened)
         drawn: dict[str, Any] = {"num_samples": chosen.num_samples, "seed": chosen.seed}
         request = RegimeTables(**common, **drawn, level=chosen.level, last=chosen.last)
-        bulk_options.process(chosen, opened.folder, data, request)
+        bulk_options.process(opened, request)
         return 0
     task, predictor = opened.whole(), opened.predictor()
     torch.manual_seed(chosen.seed)
@@ -87,9 +86,8 @@ def _irregular(chosen: Regimes, opened: Opened) -> int:
     return 0
 
 
-def _figure(net: Any, report: RegimeReport, entry: dict[str, Any], label: str) -> Any:
+def _figure(net: AbstractForecaster, report: RegimeReport, entry: dict[str, Any], label: str) -> Any:
     """The picture of a series: its values, its regimes, and the intervals of their changes."""
-    assert isinstance(net, AbstractForecaster)
     assert isinstance(net.inference, AbstractRegimeInference)
     item = entry["item_id"]
     own, changes = (table[table["item_id"] == item] for table in (report.regimes, report.changes))

@@ -13,93 +13,57 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import yaml
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 from lightning.pytorch.callbacks import LambdaCallback, Timer
 
-from tsforecast.cli import irregular, options, parsing, recipes, runs
+from tsforecast.cli import irregular, options, parsing, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.cli.chosen import DATA, RUN, as_record, settled
 from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
-from tsforecast.cli.train_parser import check_ranges, named, parser
+from tsforecast.cli.train_parser import Training, check_ranges
 from tsforecast.data import ForecastTask
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import save_predictor
-from tsforecast.models import MODELS, AbstractForecaster
+from tsforecast.models import AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
-_PRINT = "--print_config"  # and what stands behind it
 
-
-def parse(command: ArgumentParser, argv: Sequence[str]) -> tuple[Namespace, Namespace]:
-    """Return all options, and those that were given: by arguments, or in a recipe or another file.
-
-    Options of the recipe come first, as if its file had been given by `--config` before all others.
-
-    Args:
-        command: The parser of `train`.
-        argv: Arguments of the command.
-
-    Raises:
-        ArgumentError: If the arguments are not understood.
-        ValueError: If there is no such recipe.
-    """
-    words, model = list(argv), (first := command.parse_args(argv)).model
-    chosen = first[model] if model else Namespace()
-    if chosen.get("recipe") and not (first.resume or chosen.get("resume")):
-        place = words.index(model) + 1
-        words[place:place] = ["--config", str(recipes.find(model, chosen.dataset, chosen.recipe))]
-    given = command.parse_args(words, defaults=False)
-    return command.parse_args(words), given.get(model) or Namespace()
-
-
-def run(argv: Sequence[str]) -> int:
+def run(call: Training) -> int:
     """Trains, or goes on training.
-
-    Args:
-        argv: Arguments of the command.
 
     Returns:
         0, or 130 after Ctrl-C.
 
     Raises:
-        ArgumentError: If the arguments are not understood.
         ValueError: If data, options or the folder are not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
     if (helped := runs.helped()) is not None:
         return _help(helped)
-    command = parser(named(argv))
-    words = [word for word in argv if not word.startswith(_PRINT)]
-    parsed, given = parse(command, words)
-    chosen = parsed[parsed.model] if parsed.model else Namespace()
-    printed = len(words) < len(argv)
-    if printed and not (chosen.get("data") or chosen.get("dataset")):
-        command.parse_args(argv)  # prints the defaults, and ends
-    check_ranges(chosen)
-    if resume := parsed.resume or chosen.get("resume"):
-        return _resume(Path(resume), command, parsed)
-    if chosen.get("irregular"):
-        irregular.complete(parsed.model, chosen, vars(command.parse_args([parsed.model])[parsed.model]), given)
-    model, selection = parsed.model, None
+    if call.resume:
+        return _resume(Path(call.resume), call)
+    model, chosen, selection = call.model, call.chosen, None
+    if chosen.irregular:
+        irregular.complete(call)
     with collected_notes() as notes:
         task = options.task_of(chosen)
-        folder = Path(chosen.output) if chosen.output else runs.default_folder(parsed.model, task.name)
-        if not printed:
+        folder = Path(chosen.output) if chosen.output else runs.default_folder(model, task.name)
+        if not call.is_printed:
             runs.refuse_used(folder)
         if not task.gap:
-            model, chosen, selection = settled(parser, model, given, chosen, task)
+            model, chosen, selection = settled(call, task)
             check_ranges(chosen)
-    if printed:
+    if call.is_printed:
         sys.stdout.write(config(model, chosen))
         return 0
-    record = _record(model, folder, chosen, task, argv)
+    record = _record(model, folder, chosen, task, call.argv)
     if selection is not None:
         record["selection"] = as_record(selection)
     with runs.hold(folder):
@@ -112,14 +76,14 @@ def run(argv: Sequence[str]) -> int:
             raise
 
 
-def _resume(folder: Path, command: ArgumentParser, parsed: Namespace) -> int:
+def _resume(folder: Path, call: Training) -> int:
     """Goes on with a run that was stopped."""
     record = runs.read_record(folder, "train")
-    _refuse_changes(command, parsed, record["model"])
+    _refuse_changes(call, record["model"])
     if runs.finished(folder):
         log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
         return 0
-    chosen = settings(folder, record)
+    chosen = options.settings(folder, record)
     task = options.task_of(chosen, record)
     runs.check_resumed(folder, record, _split_record(task)["fingerprint"])
     with runs.hold(folder):
@@ -130,7 +94,7 @@ def _help(folder: Path) -> int:
     """Trains beside the process that has begun a run, which writes its folder: Lightning calls the command again."""
     with warnings_only("tsforecast"):
         record = runs.read_record(folder, "train")
-        chosen = settings(folder, record)
+        chosen = options.settings(folder, record)
         task = options.task_of(chosen, record)
         if chosen.threads:
             torch.set_num_threads(chosen.threads)
@@ -141,26 +105,12 @@ def _help(folder: Path) -> int:
     return 0
 
 
-def settings(folder: Path, record: dict[str, Any]) -> Namespace:
-    """The options that a run was started with, from its config.yaml."""
-    path = folder / runs.CONFIG
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: the run was stopped before it began; start it again")
-    model = record["model"]
-    if model not in MODELS:
-        raise ValueError(f"{folder}: there is no model {model!r}; expected one of {', '.join(MODELS)}")
-    return parser([model]).parse_args([model, "--config", str(path)])[model]
-
-
-def _refuse_changes(command: ArgumentParser, parsed: Namespace, model: str) -> None:
+def _refuse_changes(call: Training, model: str) -> None:
     """A run goes on as it began: no other model, no other options."""
-    if not parsed.model:
-        return
-    if parsed.model != model:
-        raise ValueError(f"the run is one of {model!r}, not {parsed.model!r}; leave the model out beside --resume")
-    defaults = command.parse_args([parsed.model])[parsed.model]
-    for name, value in vars(parsed[parsed.model]).items():
-        if name != "resume" and value != defaults[name]:
+    if call.model not in ("", model):
+        raise ValueError(f"the run is one of {model!r}, not {call.model!r}; leave the model out beside --resume")
+    for name in vars(call.given):
+        if name != "resume":
             raise ValueError(f"a run goes on with its own options: leave out --{name} beside --resume")
 
 

@@ -2,12 +2,13 @@
 
 import dataclasses
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from tsforecast.cli import names, parsing, records
+from tsforecast.cli import names, parsing, recipes, records
 from tsforecast.cli.declared import declared
 from tsforecast.cli.names import AUTO
 from tsforecast.cli.option_groups import DataOptions, TrainingOptions
@@ -15,6 +16,7 @@ from tsforecast.cli.records import Command, option
 
 ESTIMATOR = "tsforecast.forecasting.estimator"
 _PRESETS = "tsforecast.forecasting.presets"
+_PRINT = "--print_config"  # and what stands behind it
 # Arguments of the estimator that are no options of it on the command line: it has them by other options, or not at all.
 NO_OPTIONS = frozenset(
     {"model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset"}
@@ -39,6 +41,68 @@ class _Estimator(Command):
     """Ranges of what the estimator declares."""
 
     plateau: float = option(0.0, least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A call of `train`: options as arguments, files and the defaults of the model say.
+
+    Attributes:
+        model: Name of the model; empty where a run goes on by --resume alone.
+        chosen: All options of the run, which `train --irregular` completes.
+        given: Those that somebody chose: by arguments, in a recipe, or in another file.
+        resume: Folder of a run that goes on.
+        is_printed: Whether the options are printed instead of a training.
+        argv: The arguments as they were typed.
+    """
+
+    model: str
+    chosen: Namespace
+    given: Namespace
+    resume: str | None
+    is_printed: bool
+    argv: tuple[str, ...]
+
+
+def parsed(argv: Sequence[str]) -> Training:
+    """Return what arguments of `train` say.
+
+    Options of a recipe come first, as if its file had been given by `--config` before all others.
+
+    Args:
+        argv: Arguments of the command. Those that ask for help, or for the defaults, end the process.
+
+    Raises:
+        ArgumentError: If the arguments are not understood.
+        ValueError: If there is nothing to train, no such recipe, a number is out of its range, or the table has no form
+            that is read.
+        FileNotFoundError: If there is no such table.
+    """
+    words = [word for word in argv if not word.startswith(_PRINT)]
+    is_printed, command = len(words) < len(argv), parser(named(words))
+    first = command.parse_args(words)
+    model = first.model or ""
+    chosen = first[model] if model else Namespace()
+    resume = first.resume or chosen.get("resume")
+    if not model and resume is None:
+        models = ", ".join(names.TRAINED)
+        raise ValueError(f"expected a model ({models}) or --resume RUN, or data alone, as in `train --data FILE`")
+    if is_printed and not (chosen.get("data") or chosen.get("dataset")):
+        command.parse_args(list(argv))  # prints the defaults, and ends
+    if chosen.get("recipe") and resume is None:
+        place = words.index(model) + 1
+        words[place:place] = ["--config", str(recipes.find(model, chosen.dataset, chosen.recipe))]
+        chosen = command.parse_args(words)[model]
+    check_ranges(chosen)
+    if chosen.get("data") and not (chosen.irregular or chosen.horizon):
+        import_module("tsforecast.cli.given_files").check_table(chosen)
+    given = command.parse_args(words, defaults=False)[model] if model else Namespace()
+    return Training(model, chosen, given, resume, is_printed, tuple(argv))
+
+
+def options_of(model: str, *words: str) -> Namespace:
+    """Return the options of a model: the defaults, and those in arguments."""
+    return parser([model]).parse_args([model, *words])[model]
 
 
 def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from jsonargparse import Namespace
 from lightning.pytorch import seed_everything
 from tqdm import tqdm
 
-from tsforecast.cli import commands, options, parsing, runs, train, train_parser
+from tsforecast.cli import commands, options, parsing, runs, train
 from tsforecast.cli.chosen import settled
 from tsforecast.cli.run_log import log_file
 from tsforecast.data import ForecastTask
@@ -45,39 +45,32 @@ _RATES = ("learning_rate", "matrix_learning_rate", "network_learning_rate")
 _STUDY, _TRIALS, _BEST, _PICTURE = "study.log", "trials.csv", "best.yaml", "study.png"
 
 
-def run(argv: Sequence[str]) -> int:
+def run(call: commands.Tuning) -> int:
     """Tries settings until there are as many trials as asked for; a study that was stopped goes on.
-
-    Args:
-        argv: Arguments of the command: those of `train`, and a few of its own.
 
     Returns:
         0, or 130 after Ctrl-C.
 
     Raises:
-        ValueError: If arguments, data or the study are not as expected.
+        ValueError: If data or the study are not as expected, or Optuna is not installed.
         FileNotFoundError: If a file is missing.
-        ImportError: If Optuna is not installed.
     """
-    own, rest = commands.tune().parse_known_args(list(argv))
-    parsed, given = train.parse(train.parser([own.model]), [own.model, *rest])
-    chosen = parsed[own.model]
+    own, chosen = call.own, call.training.chosen
     if chosen.resume or chosen.output:
         raise ValueError("expected neither --resume nor --output: a study has a folder of its own, see --study")
-    train_parser.check_ranges(chosen)
     if importlib.util.find_spec("optuna") is None:
         raise ValueError("tune needs Optuna: `pip install tsforecast[tune]`")
     if chosen.irregular:
         raise ValueError("--irregular goes with `train issm`, `gls`, `rsgls-issm` and `sgls`")
     task = validation_task(options.task_of(chosen), own.validation_windows)
-    _, chosen, _ = settled(train.parser, own.model, given, chosen, task)
+    _, chosen, _ = settled(call.training, task)
     space = read_space(own.space, chosen)
     folder = Path(own.study)
     with runs.hold(folder):
         return _search(folder, own, chosen, space, task)
 
 
-def _search(folder: Path, own: Any, chosen: Namespace, space: dict[str, Any], task: ForecastTask) -> int:
+def _search(folder: Path, own: commands.Tune, chosen: Namespace, space: dict[str, Any], task: ForecastTask) -> int:
     """Begins or goes on with a study whose folder is held."""
     import optuna
 
