@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 
@@ -21,9 +21,9 @@ class BeliefSettings:
     settings: Mapping[str, Any] | None = None
 
     @classmethod
-    def values_of(cls, source: Any) -> dict[str, Any]:
-        """Return these settings of a record that has them among others, by name."""
-        return {field.name: getattr(source, field.name) for field in dataclasses.fields(cls)}
+    def values_of(cls, source: Any, **others: Any) -> dict[str, Any]:
+        """Return these settings of a record that has them, by name; `others` come in the place of its own."""
+        return {field.name: getattr(source, field.name) for field in dataclasses.fields(cls)} | others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,3 +101,32 @@ class AgentSettings(DriftSettings):
     drift: str = "none"
     warm_up: int = field(default=20, metadata={"least": 1})
     device: str = field(default="cpu", metadata={"later": True})
+
+
+@dataclass(eq=False, repr=False)
+class EstimatorSettings:
+    """Arguments of all online estimators, of scikit-learn and of River.
+
+    scikit-learn wants constructors that take anything; `tsforecast.online.config.OnlineConfig` checks what they took.
+
+    Args:
+        learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
+        hidden: Widths of the hidden layers; () is a linear model.
+        activation: "tanh", "relu" or "sigmoid".
+        variance: As in `OutlierSettings`, as are drift, rate, weight, threshold and rank.
+        seed: Seed of initial weights, and of what the learner draws.
+        settings: Further arguments of the learner's constructor, by name.
+    """
+
+    learner: Any = "lofi"
+    hidden: Any = (20,)
+    activation: Any = "tanh"
+    variance: Any = OutlierSettings.variance
+    _: KW_ONLY
+    drift: Any = OutlierSettings.drift
+    rate: Any = OutlierSettings.rate
+    weight: Any = OutlierSettings.weight
+    threshold: Any = OutlierSettings.threshold
+    rank: Any = OutlierSettings.rank
+    seed: Any = 0
+    settings: Any = None

@@ -7,7 +7,6 @@ A run folder has, beside config.yaml and run.json:
 """
 
 import csv
-import dataclasses
 import logging
 import sys
 import time
@@ -30,6 +29,7 @@ from tsforecast.decisions.play import play
 from tsforecast.decisions.tables import MADE, Roles, Table, make_environment, read_table
 from tsforecast.io.files import append_file, replace_file
 from tsforecast.plots import plot_regret, save_figure
+from tsforecast.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 
@@ -73,15 +73,10 @@ def _setup(chosen: commands.Bandit) -> tuple[str | Table, AgentConfig]:
     elif given:
         raise ValueError(f"expected no --target, --rewards, --arm or --reward with {chosen.data}, which has no columns")
     rounds = _rounds(chosen, data, 0)
-    agent = {field.name for field in dataclasses.fields(AgentConfig)}
-    decided = {
-        "arms": rounds.arms,
-        "features": rounds.features,
-        "hidden": tuple(chosen.hidden),
-        "warm_up": chosen.warm_up * (rounds.arms if chosen.all_arms else 1),
-        "scales_rewards": not chosen.raw_rewards,
-    }
-    config = AgentConfig(**{name: value for name, value in chosen.kept.items() if name in agent} | decided)
+    warm_up = chosen.warm_up * (rounds.arms if chosen.all_arms else 1)
+    settings = AgentSettings.values_of(chosen, warm_up=warm_up, hidden=tuple(chosen.hidden), seed=chosen.seed)
+    settings["scales_rewards"] = not chosen.raw_rewards
+    config = AgentConfig(chosen.agent, rounds.arms, rounds.features, **settings)
     config.build()
     return data, config
 

@@ -324,13 +324,8 @@ def last_checkpoint(folder: Path) -> Path | None:
     return path if path.exists() else None
 
 
-def fingerprint(task: ForecastTask) -> str:
-    """A hash of everything a model sees of a task: equal for equal data."""
-    return _digest(task)
-
-
-def _digest(task: ForecastTask, fields: Collection[str] | None = None) -> str:
-    """A hash of these fields of the entries of a task, or of all."""
+def fingerprint(task: ForecastTask, fields: Collection[str] | None = None) -> str:
+    """A hash of everything a model sees of a task, or of some fields of its entries: equal for equal data."""
     digest = hashlib.sha256(f"{task.gap or task.freq} {task.prediction_length} {task.windows}".encode())
     if isinstance(task.entries, StreamedEntries):
         digest.update(task.entries.identity.encode())
@@ -345,7 +340,7 @@ def _digest(task: ForecastTask, fields: Collection[str] | None = None) -> str:
 
 def targets_fingerprint(task: ForecastTask) -> str:
     """A hash of what is forecast and scored: equal for runs that can be compared, with covariates or without."""
-    return _digest(task, ("item_id", "times" if task.gap else "start", "target"))
+    return fingerprint(task, ("item_id", "times" if task.gap else "start", "target"))
 
 
 def columns_of_run(record: Mapping[str, Any]) -> Columns | None:

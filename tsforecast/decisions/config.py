@@ -173,8 +173,7 @@ def _learnt(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[An
     network, mean, encoding = config.encoded()
     mean = mean.to(find_device(config.device))
     descent = _descent(settings)
-    shared = DriftSettings.values_of(dataclasses.replace(config, settings=settings))
-    named = LearnerConfig(config.agent, seed=config.seed, **shared)
+    named = LearnerConfig(config.agent, **DriftSettings.values_of(config, settings=settings, seed=config.seed))
     learner = named.build(network, GaussianLikelihood(config.noise), mean)
     learner.drift(learner.init(), 1.0)  # raises now what a belief that does not take this drift would raise later
     full = isinstance(getattr(learner, "family", None), Full)

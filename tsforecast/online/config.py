@@ -28,35 +28,6 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 _CHUNK = 256
 
 
-@dataclasses.dataclass(eq=False, repr=False)
-class EstimatorSettings:
-    """Arguments of all online estimators, of scikit-learn and of River, which `OnlineConfig.of` reads and checks.
-
-    scikit-learn wants constructors that take anything.
-
-    Args:
-        learner: A name in `tsforecast.learners.LEARNERS`; "adf" tells two classes apart.
-        hidden: Widths of the hidden layers; () is a linear model.
-        activation: "tanh", "relu" or "sigmoid".
-        variance: As in `tsforecast.settings.OutlierSettings`, as are drift, rate, weight, threshold and rank.
-        seed: Seed of initial weights, and of what the learner draws.
-        settings: Further arguments of the learner's constructor, by name.
-    """
-
-    learner: Any = LearnerConfig.learner
-    hidden: Any = (20,)
-    activation: Any = "tanh"
-    variance: Any = LearnerConfig.variance
-    _: dataclasses.KW_ONLY
-    drift: Any = LearnerConfig.drift
-    rate: Any = LearnerConfig.rate
-    weight: Any = LearnerConfig.weight
-    threshold: Any = LearnerConfig.threshold
-    rank: Any = LearnerConfig.rank
-    seed: Any = LearnerConfig.seed
-    settings: Any = None
-
-
 @dataclasses.dataclass(frozen=True)
 class Leading(AbstractNetwork):
     """The first outputs of a network: weights of the others have no influence and keep their prior.

@@ -14,7 +14,8 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 from torch import Tensor
 
-from tsforecast.online.config import EstimatorSettings, Stream
+from tsforecast.online.config import Stream
+from tsforecast.settings import EstimatorSettings
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -26,7 +26,7 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
         prediction: Probabilities "plug-in" at the mean of the belief, or "moderated" by its variance.
         passes: Number of passes of `fit` over the rows; each counts as new evidence.
         block: Number of rows that are learnt from together; more are faster, and less exact. The rate of the drift is
-            for each row. All other arguments are those of `tsforecast.online.config.EstimatorSettings`.
+            for each row. All other arguments are those of `tsforecast.settings.EstimatorSettings`.
 
     Attributes:
         classes_: Labels in the order of `predict_proba`.

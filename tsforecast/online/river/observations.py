@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from river import base
 from torch import Tensor
 
-from tsforecast.online.config import EstimatorSettings, Stream
+from tsforecast.online.config import Stream
 from tsforecast.online.features import FeatureColumns, read_features
+from tsforecast.settings import EstimatorSettings
 
 
 @dataclasses.dataclass(eq=False, repr=False)
