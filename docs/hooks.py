@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 from pygments.formatters import HtmlFormatter
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT))
+sys.path.insert(0, str(ROOT))
 
 from docs.options import with_options  # noqa: E402
 
