@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 from tsforecast.cli.option_groups import DataOptions, TrainingOptions
 from tsforecast.cli.records import options_of
 from tsforecast.data import ForecastTask
-from tsforecast.forecasting import presets
+from tsforecast.forecasting import presets, regime_choice
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.selection import Selection
@@ -35,7 +35,7 @@ def settled(
         chosen: All options of the run.
         task: The data.
     """
-    if model != AUTO and model not in presets.SWITCHING:
+    if model not in (AUTO, regime_choice.MODEL, *presets.SWITCHING):
         return model, chosen, None
     if chosen.threads:
         torch.set_num_threads(chosen.threads)

@@ -16,14 +16,14 @@ from tsforecast.data.calendar.frequency import period_alias
 from tsforecast.data.irregular import nanoseconds
 from tsforecast.data.tables.dataframes import as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
-from tsforecast.forecasting import presets
+from tsforecast.forecasting import presets, regime_choice
 from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.clock_training import ClockTraining, default_epochs
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
 from tsforecast.forecasting.grid_training import BATCH, GridTraining
 from tsforecast.forecasting.pace import Pace
-from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset
+from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset, with_regimes
 from tsforecast.forecasting.selection import Selection
 from tsforecast.forecasting.training import fit
 from tsforecast.models import AbstractForecaster
@@ -246,7 +246,7 @@ class StateSpaceEstimator(AbstractEstimator):
         return fit(module, loader, validation, options, checkpoint)
 
     def settled(self, data: Iterable[dict[str, Any]]) -> "StateSpaceEstimator":
-        """Return the estimator with all that data decide: the model of "auto", the preset of a switching model.
+        """Return the estimator with all that data decide: a model for "auto", a preset, the lags of a `markov`.
 
         It is the estimator itself where data decide nothing. `selection` has what was compared.
 
@@ -262,6 +262,8 @@ class StateSpaceEstimator(AbstractEstimator):
         if self.model == AUTO:
             began = time.monotonic()
             return of_candidate(self, self.choose(data).chosen, left(self, began))
+        if self.model == regime_choice.MODEL and regime_choice.undecided(self.hyperparameters):
+            return with_regimes(self, data)
         if self.model not in presets.SWITCHING or self.preset == presets.NONE:
             return self
         found, self.selection = with_preset(self, data)
