@@ -362,8 +362,7 @@ def _keep(
     if "crps" in found and {*SINGLE} <= {*done}:
         row["crps_to_single"] = f"{found['crps'] / min(done[name]['crps'] for name in SINGLE):.3f}"
     row["cpu_s"] = f"{found['cpu_s']:.1f}"
-    columns = ("accuracy", "crps", "crps_to_oracle", "crps_to_single", "cpu_s")
-    write(path, [row], ("case", "model", "seed", "of"), columns)
+    write(path, [row], ("case", "model", "seed", "accuracy"), ("crps", "crps_to_oracle", "crps_to_single", "cpu_s"))
 
 
 def _table(rows: dict[str, dict[str, Any]]) -> str:
