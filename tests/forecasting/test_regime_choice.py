@@ -76,6 +76,20 @@ def test_no_start_ends_with_a_dead_regime(seed):
         assert abs(float(net.dynamics.log_scales()[place].detach().exp()) - noise) < 4 * error + 0.025 * noise
 
 
+def test_a_training_from_weights_keeps_regimes_and_units():
+    """New data of another level and noise, by which other units would have been chosen."""
+    entries, _ = simulated(CALM_WILD, steps=120, series=2)
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
+    estimator = StateSpaceEstimator("markov", "D", 4, seed=0, num_batches_per_epoch=1, trainer_kwargs=trainer)
+    first = estimator.train(entries)
+    others = [entry | {"target": 5 + 2 * entry["target"][:60]} for entry in entries]
+    second = estimator.train_model(others, from_predictor=first).predictor
+    names = ("regimes", "order", "seasonal", "switching", "scaling", "common_centre", "common_scale")
+    known = first.prediction_net.hyperparameters
+    assert known["scaling"] == "training"
+    assert [second.prediction_net.hyperparameters[name] for name in names] == [known[name] for name in names]
+
+
 def hostile():
     """Series that say little: constant, very short, hardly observed."""
     day = pd.Period("2024-01-01", "D")

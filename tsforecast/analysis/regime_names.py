@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tsforecast.analysis.regimes import RegimeReport
 
+_NUMBERS = ("share", "level", "noise", "persistence")
 _UNVISITED = 1e-3  # share of time
 # Differences from the mean over regimes that are worth a word: of log noises, of levels, of persistences.
 _WORDS = {
@@ -44,8 +45,9 @@ def describe(regimes: pd.DataFrame, entries: Iterable[Mapping[str, Any]]) -> pd.
         first += steps
     seen = np.isfinite(values) & np.isfinite(before)
     rows = [_row(values[seen], before[seen], weight) for weight in weights[seen].T]
-    table = pd.DataFrame(rows).assign(share=weights.mean(0), regime=np.arange(1, weights.shape[1] + 1))
-    return table.assign(name=_names(table))[["regime", "name", "share", "level", "noise", "persistence"]]
+    table = pd.DataFrame(rows).assign(share=weights.mean(0))
+    regime = np.arange(1, len(table) + 1)
+    return pd.DataFrame({"regime": regime, "name": _names(table), **{name: table[name] for name in _NUMBERS}})
 
 
 def named(report: RegimeReport, table: pd.DataFrame) -> RegimeReport:
@@ -58,7 +60,7 @@ def named(report: RegimeReport, table: pd.DataFrame) -> RegimeReport:
     names = dict(zip(table["regime"], table["name"], strict=True))
 
     def add(frame: pd.DataFrame, **columns: str) -> pd.DataFrame:
-        return frame.assign(**{new: frame[old].map(names) for new, old in columns.items()})
+        return frame.assign(**{new: frame[old].map(lambda number: names[number]) for new, old in columns.items()})
 
     return replace(
         report,

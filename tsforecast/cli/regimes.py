@@ -116,7 +116,8 @@ def _figure(net: Any, report: RegimeReport, table: pd.DataFrame, entry: dict[str
 
 def _say(report: RegimeReport, table: pd.DataFrame, out: Path, files: Sequence[str]) -> None:
     """Prints the share of time of each regime, the latest changes, and where the tables are."""
-    said = "; ".join(f"{row.share:.0%} in {row.regime} ({row.name})" for row in table.itertuples(index=False))
+    shares = zip(table["share"], table["regime"], table["name"], strict=True)
+    said = "; ".join(f"{share:.0%} in {number} ({name})" for share, number, name in shares)
     sys.stdout.write(f"share of time by regime: {said}\n")
     latest = report.changes.sort_values("timestamp", kind="stable").tail(10)
     if len(latest):

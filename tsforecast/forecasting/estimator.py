@@ -207,7 +207,7 @@ class StateSpaceEstimator(AbstractEstimator):
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO and from_predictor is not None:
             raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
-        settled = self.settled(training_data)
+        settled = self.settled(training_data, from_predictor)
         if settled is not self:
             found = settled.train_model(
                 training_data, validation_data, from_predictor, shuffle_buffer_length, cache_data, ckpt_path
@@ -245,13 +245,16 @@ class StateSpaceEstimator(AbstractEstimator):
             options["callbacks"] = [pace, *(given if isinstance(given, Iterable) else [given])]
         return fit(module, loader, validation, options, checkpoint)
 
-    def settled(self, data: Iterable[dict[str, Any]]) -> "StateSpaceEstimator":
+    def settled(
+        self, data: Iterable[dict[str, Any]], from_predictor: PyTorchPredictor | None = None
+    ) -> "StateSpaceEstimator":
         """Return the estimator with all that data decide: a model for "auto", a preset, the lags of a `markov`.
 
         It is the estimator itself where data decide nothing. `selection` has what was compared.
 
         Args:
             data: GluonTS data entries, all of whose values may be looked at.
+            from_predictor: A predictor from whose weights the training starts, whose regimes a `markov` then keeps.
 
         Raises:
             ValueError: If the data cannot be trained on; the message names the series.
@@ -263,7 +266,7 @@ class StateSpaceEstimator(AbstractEstimator):
             began = time.monotonic()
             return of_candidate(self, self.choose(data).chosen, left(self, began))
         if self.model == regime_choice.MODEL and regime_choice.undecided(self.hyperparameters):
-            return with_regimes(self, data)
+            return with_regimes(self, data, from_predictor)
         if self.model not in presets.SWITCHING or self.preset == presets.NONE:
             return self
         found, self.selection = with_preset(self, data)

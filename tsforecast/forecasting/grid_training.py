@@ -132,6 +132,8 @@ class GridTraining:
         if self.hyperparameters.get("scaling") == "training":
             given = self.hyperparameters.get("transformation", "auto")
             units = common_units(data, found.auto["transformation"] if given == "auto" else given)
+            known = getattr(from_predictor, "network", None)
+            units = {name: getattr(known, "hyperparameters", units)[name] for name in units}
         return replace(
             self,
             train_horizon=horizon,
