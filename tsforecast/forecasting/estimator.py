@@ -83,9 +83,9 @@ class StateSpaceEstimator(AbstractEstimator):
             for a short list of likely ones.
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
-        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 60 of models with a switch
-            on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but the weights
-            of its structures, by the past of each series.
+        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models
+            with a switch on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but
+            the weights of its structures, by the past of each series.
         hyperparameters: Hyperparameters of the model.
 
     Raises:

@@ -14,7 +14,7 @@ NONE = "none"
 PRESETS = (BEST, "fast", "paper", NONE)
 # Length of a training: that of a bank begins with what other series have taught, that of a `markov` by EM.
 DEFAULT_EPOCHS = 40
-EPOCHS = {"bank": 8, "markov": 8}
+EPOCHS = {"bank": 8, "markov": 4}
 _LINEAR = 0.85  # share of a training of a given length in which the linear model inside is trained alone
 
 _DISCRETE = ("negative-binomial", "bernoulli")

@@ -21,7 +21,7 @@ from tsforecast.models.transformations import transformation_of
 log = logging.getLogger(__name__)
 
 MODEL = "markov"
-_SERIES, _STEPS, _VALUES = 200, 2000, 40_000  # that the evidence is taken of, at most
+_SERIES, _STEPS, _VALUES = 200, 2000, 16_000  # that the evidence is taken of, at most
 _MANY, _KEPT = 1000, 0.8  # values with all lags that are compared, at least; or the share of those without any
 _LARGEST = 1e30  # of a unit, and one by it the smallest, for which one is taken for all series
 
