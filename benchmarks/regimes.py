@@ -290,9 +290,11 @@ def measure(model: str, truth: Truth, seed: int, options: dict[str, Any]) -> dic
     row["crps"] = crps_of(np.concatenate(parts, axis=1), truth.values[TRAINING:])
     if model in SINGLE:
         return row
-    likely = regimes(predictor, task.entries)["most_likely"].to_numpy().reshape(SERIES, -1).T - 1
-    true = truth.case.regime[truth.states][-len(likely) :]  # a series begins at its first value
-    return row | {"accuracy": accuracy_of(likely, true)}
+    own = [
+        one["most_likely"].to_numpy() - 1 for _, one in regimes(predictor, task.entries).groupby("item_id", sort=False)
+    ]
+    true = [_true_of(truth, k)[-len(likely) :] for k, likely in enumerate(own)]  # from its first value on
+    return row | {"accuracy": accuracy_of(np.concatenate(own), np.concatenate(true))}
 
 
 def _statsmodels(truth: Truth) -> dict[str, float]:
