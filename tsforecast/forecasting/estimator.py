@@ -61,7 +61,7 @@ class StateSpaceEstimator(AbstractEstimator):
             `tsforecast.forecasting.presets`. Options that are given and are not None win. Other models have none.
         context_length: Steps of the past in a training window, at most; 0 for all of the training part. None chooses by
             frequency: four weeks of hours or minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps;
-            or the cycle of a smooth season such as a year, up to 2000 steps, if that is longer. Of a `markov` it is 1000.
+            or the cycle of a smooth season such as a year, up to 2000 steps, if that is longer. `markov` has 1000.
         train_length: Steps at the end of each series that are trained on, at most, since noises of long ago may
             mislead; 0 for everything. None chooses by frequency: eight weeks of hours or minutes, otherwise everything;
             and everything if the cycle of a smooth season would not fit in twice, or a covariate varies only before.
