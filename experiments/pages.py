@@ -18,6 +18,7 @@ from experiments.irregular import page as irregular
 from experiments.memory import page as memory
 from experiments.nab import page as nab
 from experiments.priors import page as priors
+from experiments.regimes import page as regimes
 from experiments.stein import page as stein
 from experiments.streams import page as streams
 from experiments.table1 import page as table1
@@ -26,8 +27,8 @@ from experiments.zeroshot import page as zeroshot
 from tsforecast.io.files import replace_file
 
 MODULES = (
-    anomalies, bandits, fusion, impact, irregular, memory, nab, optimisation, priors, stein, streams, table1, video,
-    zeroshot,
+    anomalies, bandits, fusion, impact, irregular, memory, nab, optimisation, priors, regimes, stein, streams, table1,
+    video, zeroshot,
 )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
     out = made / "regimes"
     assert main(["regimes", str(made / "whole"), "--output", str(out), "--plot_series=1", "--num_samples=5"]) == 0
     assert "share of time by regime" in capsys.readouterr().out
-    assert {one.name for one in out.iterdir()} == {"regimes.csv", "changes.csv", "regimes-1.png"}
+    assert {one.name for one in out.iterdir()} == {"regimes.csv", "changes.csv", "names.csv", "regimes-1.png"}
     assert len(pd.read_csv(out / "regimes.csv")) == len(table)
 
 

@@ -77,3 +77,30 @@ def test_what_has_none_is_refused():
         preset("issm", "D", 5)
     with pytest.raises(ValueError, match="among best, fast, paper, none, got 'slow'"):
         preset("sgls", "D", 5, "slow")
+
+
+def counts():
+    """Counts whose rate changes every ten steps."""
+    rates = np.where(np.arange(60) // 10 % 2, 12.0, 2.0)
+    values = np.random.default_rng(0).poisson(rates).astype(float)
+    return [{"item_id": "a", "start": pd.Period("2020-01-01", "D"), "target": values}]
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        ("arsgls", {"likelihood": "negative-binomial"}),
+        ("arsgls", {"likelihood": "student-t"}),
+        ("sgls", {"switch": "categorical", "switch_dim": 2}),
+    ],
+)
+def test_a_preset_follows_the_switch_and_the_likelihood(model, given):
+    """The preset once refused them: paths of counts and of categories have no derivative."""
+    small = {"num_batches_per_epoch": 1, "batch_size": 2, "num_particles": 2, "hidden": 4}
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
+    estimator = StateSpaceEstimator(model, "D", 5, seed=0, trainer_kwargs=trainer, **small, **given)
+    predictor = estimator.train(counts())
+    (forecast,) = predictor.predict(counts(), num_samples=3)
+    assert np.isfinite(forecast.samples).all()
+    if given.get("likelihood") == "negative-binomial":
+        assert (forecast.samples % 1 == 0).all()

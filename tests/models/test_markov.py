@@ -175,3 +175,18 @@ def test_an_empty_series_has_the_regimes_of_the_long_run():
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         plain(**options)
+
+
+def test_units_are_those_of_all_of_the_past_or_of_the_training_data():
+    """Not of the last values, which a mixture of regimes distorts."""
+    entries, _ = switching_entries(60)
+    past = np.stack([entry["target"][:-HORIZON] for entry in entries]).astype(np.float64)
+    model = plain(scaling="history", scaling_length=10)
+    location, scale = model.units.of_past(make_batch(model, entries), torch.float64)
+    np.testing.assert_allclose(location[:, 0], past.mean(1), rtol=1e-9)
+    np.testing.assert_allclose(scale[:, 0], np.abs(np.diff(past)).mean(1), rtol=1e-9)
+    model = plain(scaling="training", common_centre=2.0, common_scale=3.0)
+    location, scale = model.units.of_past(make_batch(model, entries), torch.float64)
+    assert location.tolist() == [[2.0]] * 2
+    assert scale.tolist() == [[3.0]] * 2
+    assert model.dynamics.own is None  # series that share a unit have none of their own

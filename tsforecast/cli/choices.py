@@ -43,7 +43,8 @@ def choices(
     reason = f"by the frequency {task.freq}" + (" and the cycle of the longest smooth season" if smooth else "")
     for name, value in (("context_length", training.context_length), ("train_length", training.train_length)):
         if options.get(name) is None:
-            found[name] = (value or "all", reason)
+            has_own = name == "context_length" and training.model == "markov"
+            found[name] = (value or "all", "that of markov, whose regimes last" if has_own else reason)
     if options.get("train_length") is None and training.is_lengthened:
         found["train_length"] = ("all", "a covariate varies in early steps alone")
     if options.get("train_horizon") is None:

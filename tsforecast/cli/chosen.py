@@ -10,7 +10,7 @@ from tsforecast.cli.option_groups import DataOptions, TrainingOptions
 from tsforecast.cli.records import options_of
 from tsforecast.cli.train_parser import NO_OPTIONS, Training
 from tsforecast.data import ForecastTask
-from tsforecast.forecasting import presets
+from tsforecast.forecasting import presets, regime_choice
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.selection import Selection
@@ -26,7 +26,7 @@ def settled(call: Training, task: ForecastTask) -> tuple[str, Namespace, Selecti
     Options that were given win over those of a preset.
     """
     model, given, chosen = call.model, call.given, call.chosen
-    if model != AUTO and model not in presets.SWITCHING:
+    if model not in (AUTO, regime_choice.MODEL, *presets.SWITCHING):
         return model, chosen, None
     if chosen.threads:
         torch.set_num_threads(chosen.threads)

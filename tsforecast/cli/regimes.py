@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 
 from tsforecast.analysis.regime_buckets import RegimeTables
+from tsforecast.analysis.regime_names import describe, named
 from tsforecast.analysis.regimes import RegimeReport, regime_report
 from tsforecast.analysis.timed_regimes import timed_regimes
 from tsforecast.cli import bulk_options, options, runs
@@ -60,11 +61,15 @@ def run(chosen: Regimes) -> int:
         num_samples=chosen.num_samples,
         seed=chosen.seed,
     )
-    write_tables(out, task.columns, task.entries, regimes=report.regimes, changes=report.changes, ahead=report.ahead)
+    table = describe(report.regimes, task.entries)
+    report = named(report, table)
+    write_tables(
+        out, task.columns, task.entries, regimes=report.regimes, changes=report.changes, ahead=report.ahead, names=table
+    )
     for number, entry in enumerate(task.entries[: chosen.plot_series], 1):
         label = measured(next(iter(task.targets), ""), task.unit)
-        save_figure(_figure(predictor.prediction_net, report, entry, label), out / f"regimes-{number}.png")
-    _say(report, out, ("regimes.csv", "changes.csv", "ahead.csv"))
+        save_figure(_figure(predictor.prediction_net, report, table, entry, label), out / f"regimes-{number}.png")
+    _say(report, table, out, ("regimes.csv", "changes.csv", "ahead.csv", "names.csv"))
     return 0
 
 
@@ -77,16 +82,17 @@ def _irregular(chosen: Regimes, opened: Opened) -> int:
     entries, read = predictor.read_named(chosen.data or opened.trained.data, roles)
     regimes, changes = timed_regimes(predictor, entries, level=chosen.level, num_samples=chosen.num_samples)
     out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
-    write_tables(out, read, entries, regimes=regimes, changes=changes)
-    report = RegimeReport(regimes, changes, regimes.iloc[:0])
+    table = describe(regimes, entries)
+    report = named(RegimeReport(regimes, changes, regimes.iloc[:0]), table)
+    write_tables(out, read, entries, regimes=report.regimes, changes=report.changes, names=table)
     label = next(iter(predictor.columns.targets), "")
     for number, entry in enumerate(entries[: chosen.plot_series], 1):
-        save_figure(_figure(predictor.net, report, entry, label), out / f"regimes-{number}.png")
-    _say(report, out, ("regimes.csv", "changes.csv"))
+        save_figure(_figure(predictor.net, report, table, entry, label), out / f"regimes-{number}.png")
+    _say(report, table, out, ("regimes.csv", "changes.csv", "names.csv"))
     return 0
 
 
-def _figure(net: AbstractForecaster, report: RegimeReport, entry: dict[str, Any], label: str) -> Any:
+def _figure(net: AbstractForecaster, report: RegimeReport, table: pd.DataFrame, entry: dict[str, Any], label: str) -> Any:
     """The picture of a series: its values, its regimes, and the intervals of their changes."""
     assert isinstance(net.inference, AbstractRegimeInference)
     item = entry["item_id"]
@@ -100,15 +106,16 @@ def _figure(net: AbstractForecaster, report: RegimeReport, entry: dict[str, Any]
         observed,
         own.filter(regex=r"^p_\d+$").to_numpy(),
         scales=None if scales is None else scales.cpu().numpy(),
+        names=list(table["name"]),
         spans=list(zip(changes["lower"], changes["upper"], strict=True)) if len(changes) <= _SPANS else (),
         label=label,
     )
 
 
-def _say(report: RegimeReport, out: Path, files: Sequence[str]) -> None:
+def _say(report: RegimeReport, table: pd.DataFrame, out: Path, files: Sequence[str]) -> None:
     """Prints the share of time of each regime, the latest changes, and where the tables are."""
-    shares = report.regimes.filter(regex=r"^p_\d+$").to_numpy().mean(0)
-    said = ", ".join(f"{share:.0%} in {number}" for number, share in enumerate(shares, 1))
+    shares = zip(table["share"], table["regime"], table["name"], strict=True)
+    said = "; ".join(f"{share:.0%} in {number} ({name})" for share, number, name in shares)
     sys.stdout.write(f"share of time by regime: {said}\n")
     latest = report.changes.sort_values("timestamp", kind="stable").tail(10)
     if len(latest):

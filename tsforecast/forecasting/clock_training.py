@@ -15,7 +15,7 @@ from tsforecast.data.irregular import read_irregular
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.data_summary import largest_move, typical_change
+from tsforecast.forecasting.data_summary import common_units, largest_move, typical_change
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.presets import DEFAULT_EPOCHS
 from tsforecast.forecasting.timed_batches import Clock, WindowLoader
@@ -120,6 +120,7 @@ class ClockTraining:
             "season": _AS_LONG,
             "typical_change": change,
             "largest_move": largest_move(entries, _usual_count(entries, horizon), change),
+            **common_units(entries, own.get("transformation", "none")),
             "num_series": len(task.entries),
             "num_targets": 1 if entries[0]["target"].ndim == 1 else len(entries[0]["target"]),
             "cardinality": [int(code) + 1 for code in np.max(codes, axis=0)] if codes else [],

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
 from gluonts.dataset.field_names import FieldName
 from gluonts.torch.model.predictor import PyTorchPredictor
 
@@ -15,6 +16,7 @@ from tsforecast.data.checks import as_numbers
 from tsforecast.data.transform import Prepare
 from tsforecast.data.windows import first_value
 from tsforecast.models import AbstractForecaster
+from tsforecast.models.transformations import transformation_of
 from tsforecast.wording import listed
 
 log = logging.getLogger(__name__)
@@ -139,6 +141,27 @@ def typical_change(data: Iterable[dict[str, Any]], season: int) -> float:
             if change.any():
                 found.append(change.mean() / np.abs(values).mean())
     return min(float(np.median(found)), 1.0) if found else 1.0
+
+
+def common_units(data: Iterable[dict[str, Any]], transformation: str) -> dict[str, float]:
+    """Return one centre and one unit for all series, of their transformed values: means of their means and changes.
+
+    The first thousand series count. Changes are those from value to value; where nothing changes the unit is the size.
+
+    Args:
+        data: GluonTS data entries.
+        transformation: Name of the transformation.
+    """
+    apply, found = transformation_of(transformation).apply, []
+    for entry in islice(data, _TELLING):
+        target = torch.as_tensor(as_numbers(entry[FieldName.TARGET]).astype(np.float64)).reshape(-1)
+        values = apply(target[target.isfinite()])
+        if len(values):
+            found.append((float(values.mean()), float(values.diff().abs().mean()) if len(values) > 1 else 0.0))
+    if not found:
+        return {"common_centre": 0.0, "common_scale": 1.0}
+    centre, unit = np.mean(found, axis=0)
+    return {"common_centre": float(centre), "common_scale": float(unit) or float(abs(centre)) or 1.0}
 
 
 def largest_move(data: Iterable[dict[str, Any]], horizon: int, typical: float) -> float:

@@ -16,14 +16,14 @@ from tsforecast.data.calendar.frequency import period_alias
 from tsforecast.data.irregular import nanoseconds
 from tsforecast.data.tables.dataframes import columns_of
 from tsforecast.data.tables.roles import Columns
-from tsforecast.forecasting import presets
+from tsforecast.forecasting import presets, regime_choice
 from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.clock_training import ClockTraining, default_epochs
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
 from tsforecast.forecasting.grid_training import BATCH, GridTraining
 from tsforecast.forecasting.pace import Pace
-from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset
+from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset, with_regimes
 from tsforecast.forecasting.selection import Selection
 from tsforecast.forecasting.training import fit
 from tsforecast.models import AbstractForecaster
@@ -61,7 +61,7 @@ class StateSpaceEstimator(AbstractEstimator):
             `tsforecast.forecasting.presets`. Options that are given and are not None win. Other models have none.
         context_length: Steps of the past in a training window, at most; 0 for all of the training part. None chooses by
             frequency: four weeks of hours or minutes, 120 days, 250 business days, otherwise ten seasons or 100 steps;
-            or the cycle of a smooth season such as a year, up to 2000 steps, if that is longer.
+            or the cycle of a smooth season such as a year, up to 2000 steps, if that is longer. `markov` has 1000.
         train_length: Steps at the end of each series that are trained on, at most, since noises of long ago may
             mislead; 0 for everything. None chooses by frequency: eight weeks of hours or minutes, otherwise everything;
             and everything if the cycle of a smooth season would not fit in twice, or a covariate varies only before.
@@ -83,9 +83,9 @@ class StateSpaceEstimator(AbstractEstimator):
             for a short list of likely ones.
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
-        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 60 of models with a switch
-            on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but the weights
-            of its structures, by the past of each series.
+        trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models
+            with a switch on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but
+            the weights of its structures, by the past of each series.
         hyperparameters: Hyperparameters of the model.
 
     Raises:
@@ -207,7 +207,7 @@ class StateSpaceEstimator(AbstractEstimator):
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO and from_predictor is not None:
             raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
-        settled, workers = self.settled(training_data), {"num_workers": num_workers, "num_prefetch": num_prefetch}
+        settled, workers = self.settled(training_data, from_predictor), {"num_workers": num_workers, "num_prefetch": num_prefetch}
         settled._columns, settled._categories = self._columns, self._categories
         data = (training_data, validation_data, from_predictor)
         return settled._trained_on_grid(*data, shuffle_buffer_length, cache_data, ckpt_path, workers)
@@ -252,13 +252,16 @@ class StateSpaceEstimator(AbstractEstimator):
             options["callbacks"] = [pace, *(given if isinstance(given, Iterable) else [given])]
         return fit(module, loader, validation, options, checkpoint)
 
-    def settled(self, data: Iterable[dict[str, Any]]) -> "StateSpaceEstimator":
-        """Return the estimator with all that data decide: the model of "auto", the preset of a switching model.
+    def settled(
+        self, data: Iterable[dict[str, Any]], from_predictor: PyTorchPredictor | None = None
+    ) -> "StateSpaceEstimator":
+        """Return the estimator with all that data decide: a model for "auto", a preset, the lags of a `markov`.
 
         It is the estimator itself where data decide nothing. `selection` has what was compared.
 
         Args:
             data: GluonTS data entries, all of whose values may be looked at.
+            from_predictor: A predictor from whose weights the training starts, whose regimes a `markov` then keeps.
 
         Raises:
             ValueError: If the data cannot be trained on; the message names the series.
@@ -269,6 +272,8 @@ class StateSpaceEstimator(AbstractEstimator):
         if self.model == AUTO:
             began = time.monotonic()
             return of_candidate(self, self.choose(data).chosen, left(self, began))
+        if self.model == regime_choice.MODEL and regime_choice.undecided(self.hyperparameters):
+            return with_regimes(self, data, from_predictor)
         if self.model not in presets.SWITCHING or self.preset == presets.NONE:
             return self
         found, self.selection = with_preset(self, data)

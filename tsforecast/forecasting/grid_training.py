@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.data_summary import (
     DataSummary,
     adopt,
+    common_units,
     largest_move,
     lengths_of,
     say_late,
@@ -40,6 +41,7 @@ from tsforecast.nn.decoders import DECODERS
 log = logging.getLogger(__name__)
 
 BATCH = 64
+_LONG_CONTEXT = 1000
 _LEAST_BATCHES, _LEAST_POOLED = 4, 12  # few epochs of a few series are not enough
 _MEASURED_FROM = 8  # windows of a batch, whose memory is then measured before the training
 # Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
@@ -56,6 +58,7 @@ class GridTraining:
         summary: Of the training data, once there are some.
         change: Of them, see `typical_change`.
         move: Of them, see `largest_move`.
+        units: One centre and one unit of all of them, where the model is scaled by these.
     """
 
     model: str
@@ -73,6 +76,7 @@ class GridTraining:
     summary: DataSummary | None = None
     change: float = 1.0
     move: float = 0.0
+    units: Mapping[str, float] = field(default_factory=dict)
 
     def with_lengths(
         self, context_length: int | None, train_length: int | None, train_horizon: int | None
@@ -87,11 +91,13 @@ class GridTraining:
             seasons = make_model(MODELS[self.model], **options).dynamics.season_names
         cycle = longest_cycle(seasons, self.freq)
         recent = recent_by_frequency(self.freq, cycle) if train_length is None else train_length
+        # Regimes last: windows of `markov` hold several of them.
+        usual = _LONG_CONTEXT if self.model == "markov" else context_by_frequency(self.freq, cycle)
         # No calendar tells a `gls` which day it is, so it is trained farther ahead where the data have room.
         farther = self.model == "gls" and not seasons and train_horizon is None
         return replace(
             self,
-            context_length=context_by_frequency(self.freq, cycle) if context_length is None else context_length,
+            context_length=usual if context_length is None else context_length,
             train_length=recent,
             train_horizon=self.prediction_length if train_horizon is None else train_horizon,
             recent=recent if train_length is None else 0,  # which covariates may want more of
@@ -122,6 +128,12 @@ class GridTraining:
         if self.recent:
             length = 0 if varies_only_before(data, self.recent) else self.recent
         transformation_of(self.hyperparameters.get("transformation", "none")).check(found.lowest, found.highest)
+        units = {}
+        if self.hyperparameters.get("scaling") == "training":
+            given = self.hyperparameters.get("transformation", "auto")
+            units = common_units(data, found.auto["transformation"] if given == "auto" else given)
+            known = getattr(from_predictor, "network", None)
+            units = {name: getattr(known, "hyperparameters", units)[name] for name in units}
         return replace(
             self,
             train_horizon=horizon,
@@ -129,6 +141,7 @@ class GridTraining:
             summary=found if from_predictor is None else adopt(found, from_predictor),
             change=change,
             move=largest_move(data, self.prediction_length, change),
+            units=units,
         )
 
     @property
@@ -167,6 +180,7 @@ class GridTraining:
             "season": default_season(self.freq),
             "typical_change": self.change,
             "largest_move": self.move,
+            **self.units,
             **{
                 name: value
                 for name, value in found.auto.items()

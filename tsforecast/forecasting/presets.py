@@ -1,5 +1,7 @@
 """Presets of the switching models: all their settings under one name, by model and frequency."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tsforecast.data.calendar.frequency import calendar_unit, default_season
@@ -10,10 +12,15 @@ SWITCHING = ("sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")  # m
 BEST = "best"
 NONE = "none"
 PRESETS = (BEST, "fast", "paper", NONE)
-# Length of a training: that of a bank begins with what other series have taught.
+# Length of a training: that of a bank begins with what other series have taught, that of a `markov` by EM.
 DEFAULT_EPOCHS = 40
-EPOCHS = {"bank": 8}
+EPOCHS = {"bank": 8, "markov": 4}
 _LINEAR = 0.85  # share of a training of a given length in which the linear model inside is trained alone
+
+_DISCRETE = ("negative-binomial", "bernoulli")
+_OF_LINEAR = (  # options that the linear model inside wants
+    "skip", "linear_epochs", "linear_share", "particle_length", "learning_rate", "matrix_learning_rate",
+)  # fmt: skip
 
 Options = dict[str, Any]
 
@@ -25,6 +32,7 @@ def preset(
     name: str = BEST,
     max_epochs: int | None = None,
     num_targets: int = 1,
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> Options:
     """Return the options of a preset: those of the model, of the estimator, and `max_epochs` and `gradient_clip_val`.
 
@@ -43,6 +51,7 @@ def preset(
         name: One of `PRESETS`.
         max_epochs: Length of the training, where it is given: the linear model has most of it.
         num_targets: Number of targets of a series; components are a sum, of one.
+        given: Options that the caller has chosen: the kind of switch and the likelihood decide how a model is trained.
 
     Raises:
         ValueError: If there is no such preset, or the model has none.
@@ -61,6 +70,7 @@ def preset(
         linear = found["linear_epochs"] // 2
         found |= {"linear_epochs": linear, "max_epochs": linear + 5, "num_particles": 5, "forecast_particles": 10}
         found |= {"plateau": 0.005}
+    found = _following(found, given)
     if max_epochs is not None and "linear_epochs" in found:
         found |= {"max_epochs": max_epochs, "linear_epochs": min(found["linear_epochs"], int(_LINEAR * max_epochs))}
     known = {*options_of(MODELS[model]), *_OF_RUN}
@@ -116,6 +126,19 @@ def _best(model: str, freq: str, horizon: int, below_a_day: bool, num_targets: i
     history = max(12 * horizon, context_by_frequency(freq, 0))  # as long as a window of training
     found |= {"history_length": history, "batch_size": 32, "num_batches_per_epoch": 16, "gradient_clip_val": 1.0}
     return found | {"learning_rate": 0.05, "linear_epochs": 30, "max_epochs": 42}
+
+
+def _following(found: Options, given: Mapping[str, Any]) -> Options:
+    """Return the options as a kind of switch or a likelihood wants them.
+
+    Paths of categories and of counts have no derivative: the likelihood teaches them. A likelihood that is not Gaussian
+    has no linear model inside, whose epochs and rates are left out.
+    """
+    if given.get("switch") == "categorical" or given.get("likelihood") in _DISCRETE:
+        found = found | {"objective": "likelihood"}
+    if given.get("likelihood", "gaussian") == "gaussian":
+        return found
+    return {name: value for name, value in found.items() if name not in _OF_LINEAR} | {"transformation": "none"}
 
 
 def _paper(model: str, freq: str, below_a_day: bool) -> Options:

@@ -9,11 +9,13 @@ import numpy as np
 from gluonts.torch.model.predictor import PyTorchPredictor
 
 from tsforecast.data.buckets.streamed import StreamedEntries
+from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.candidates import Candidate, candidates, structures
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
+from tsforecast.forecasting.regime_choice import regime_options, undecided
 from tsforecast.forecasting.selection import Selection, select
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,7 @@ def with_preset(estimator: Estimator, data: Iterable[dict[str, Any]]) -> tuple[E
     model, name = arguments["model"], arguments["preset"]
     began, target = time.monotonic(), np.asarray(next(iter(data))["target"])
     epochs, targets = estimator.trainer_kwargs.get("max_epochs"), len(target) if target.ndim > 1 else 1
-    found = presets.preset(model, estimator.freq, estimator.prediction_length, name, epochs, targets)
+    found = presets.preset(model, estimator.freq, estimator.prediction_length, name, epochs, targets, arguments)
     given = {*estimator.trainer_kwargs, *(option for option, value in arguments.items() if value is not None)}
     options = {option: value for option, value in found.items() if option not in given}
     has_components = model == "rsgls-issm" or "components" in options
@@ -46,6 +48,26 @@ def with_preset(estimator: Estimator, data: Iterable[dict[str, Any]]) -> tuple[E
         return _with(estimator, options, time_budget=left(estimator, began)), selection
     except ValueError as error:
         raise ValueError(f"{error}; with preset 'none' a {model} has its own defaults") from error
+
+
+def with_regimes(
+    estimator: Estimator, data: Iterable[dict[str, Any]], from_predictor: PyTorchPredictor | None = None
+) -> Estimator:
+    """Return the estimator of a `markov` with the regimes of the data, or of the predictor that it starts from.
+
+    Raises:
+        ValueError: If the data cannot be trained on.
+    """
+    estimator.on_grid.check(data, estimator.on_grid.train_horizon)
+    arguments, began = estimator.__init_args__, time.monotonic()
+    if from_predictor is None:
+        options = regime_options(data, arguments, default_season(estimator.freq), arguments["seed"])
+    else:
+        own = getattr(from_predictor.network, "hyperparameters", {})
+        options = {name: own[name] for name in undecided(arguments) if name in own}
+    if arguments.get("form") == "mean" or arguments.get("transition_covariates"):  # which EM does not begin at
+        options["max_epochs"] = estimator.trainer_kwargs.get("max_epochs", presets.DEFAULT_EPOCHS)
+    return _with(estimator, options, time_budget=left(estimator, began))
 
 
 def _structure(estimator: AbstractEstimator, data: Any) -> Selection | None:

@@ -3,7 +3,7 @@
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.markov_dynamics import MarkovDynamics
+from tsforecast.models.parts.markov_dynamics import MarkovDynamics, parts_of
 from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.markov_start import EMStart
 from tsforecast.models.parts.optimisation import Training
@@ -29,12 +29,14 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
         training: How the model is trained: by the exact likelihood.
         scaling: The units in which the model sees the targets.
         regimes: Number of regimes. They are in order when training begins: from calm to wild, or if they share the
-            noise from low to high.
-        order: Number of lags of y; 0 for a regression.
-        seasonal: Whether the lags of the main season join them: the season and the `order` lags behind it.
+            noise from low to high. None for what the estimator finds in the data, as in the following; else 2.
+        order: Number of lags of y; 0 for a regression. None for what the data show; else 1.
+        seasonal: Whether the lags of the main season join them: the season and the `order` lags behind it. None for
+            what the data show; else they do.
         form: "intercept", as above; or "mean", in which y_t - m(s_t) has lags y_{t-l} - m(s_{t-l}), so that a change of
             regime moves y at once (Hamilton 1989). A mean form has no seasonal lags.
-        switching: What differs between regimes, a sum of location, scale, coefficients, effects.
+        switching: What differs between regimes, a sum of location, scale, coefficients, effects. "auto" for what the
+            data show; else location and scale.
         transition_covariates: Whether covariates move the transition probabilities, too (d above; Filardo 1994).
         initial: Regimes before the first step: "stationary", the share of each regime in the long run; or "free".
         persistence: Probability to stay in a regime where training begins.
@@ -50,11 +52,11 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
         training: Training = _TRAINING,
         scaling: Scaling = Scaling(),
         *,
-        regimes: int = 2,
-        order: int = 1,
-        seasonal: bool = True,
+        regimes: int | None = None,
+        order: int | None = None,
+        seasonal: bool | None = None,
         form: str = "intercept",
-        switching: str = "location+scale",
+        switching: str = "auto",
         transition_covariates: bool = False,
         initial: str = "stationary",
         persistence: float = 0.9,
@@ -67,17 +69,17 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
             raise ValueError("the CRPS of paths teaches nothing about regimes: take objective 'likelihood'")
         if transition_covariates and data.num_series and not data.num_dynamic_real:
             raise ValueError("expected covariates that move transition probabilities, but the data have none")
-        parts = tuple(dict.fromkeys(name.strip() for name in switching.split("+") if name.strip()))
         dynamics = MarkovDynamics(
             data,
-            regimes,
-            order,
-            seasonal,
+            2 if regimes is None else regimes,
+            1 if order is None else order,
+            True if seasonal is None else seasonal,
             form == "mean",
-            parts,
+            parts_of(switching),
             transition_covariates and data.num_dynamic_real > 0,
             initial == "free",
             persistence,
+            scaling.scaling != "training",
         )
         groups = ParameterGroups(training.learning_rate)
         inference = MarkovInference(dynamics, Units(data, scaling))

@@ -10,7 +10,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.particles.state import ParticleState
-from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.parts.bounds import above_zero, at_least
 
 Batch = dict[str, Any]
 
@@ -35,6 +35,8 @@ class DataSpec:
             the scale of a series without changes.
         largest_move: Farthest that a forecast may leave the range of its values, in widths of this range; 0 for no
             bound.
+        common_centre: Centre of all training data, transformed, where all series have one.
+        common_scale: Unit of all training data, likewise.
         num_series: Series in the training data.
         num_targets: Components of the target.
         cardinality: Number of values of each static category.
@@ -53,6 +55,8 @@ class DataSpec:
     season: int = 1
     typical_change: float = 1.0
     largest_move: float = 0.0
+    common_centre: float = 0.0
+    common_scale: float = 1.0
     num_series: int = 0
     num_targets: int = 1
     cardinality: list[int] = dataclasses.field(default_factory=list)
@@ -67,6 +71,7 @@ class DataSpec:
         at_least(0, num_static_real=self.num_static_real, num_dynamic_real=self.num_dynamic_real)
         at_least(0, num_time_features=self.num_time_features, typical_change=self.typical_change)
         at_least(0, largest_move=self.largest_move)
+        above_zero(common_scale=self.common_scale)
 
 
 @register_record

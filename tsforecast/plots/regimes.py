@@ -23,6 +23,7 @@ def plot_regimes(
     weights: ArrayLike,
     *,
     scales: ArrayLike | None = None,
+    names: Sequence[str] = (),
     ordered: bool = False,
     marks: Mapping[str, pd.Timestamp] | None = None,
     spans: Sequence[tuple[pd.Timestamp, pd.Timestamp]] = (),
@@ -36,6 +37,7 @@ def plot_regimes(
         weights: Of every regime or base matrix, (time, regime), summing to one. The seven that vary most are shown in
             colour and named in a legend with their scales, the others together in grey.
         scales: Of the noise in every regime, as a multiple of what it usually is; None where it does not differ.
+        names: Of the regimes, for the legend.
         ordered: Whether regimes differ in the scale of their noise alone: all are shown, from calm to wild, and a
             colour bar has the scales.
         marks: Dates to mark in both panels, by name (see `draw_marks`).
@@ -60,7 +62,7 @@ def plot_regimes(
     if ordered and factors is not None:
         _draw_ordered(figure, below, times, weights, factors)
     else:
-        _draw_largest(figure, below, times, weights, factors)
+        _draw_largest(figure, below, times, weights, factors, names)
     below.set_ylim(0, 1)
     below.set_title("weights of the regimes given the whole series", loc="left", fontsize=9)
     for axis in (above, below):
@@ -93,13 +95,20 @@ def _draw_ordered(
 
 
 def _draw_largest(
-    figure: Figure, axis: Axes, times: NDArray[Any], weights: NDArray[np.float64], scales: NDArray[np.float64] | None
+    figure: Figure,
+    axis: Axes,
+    times: NDArray[Any],
+    weights: NDArray[np.float64],
+    scales: NDArray[np.float64] | None,
+    named: Sequence[str],
 ) -> None:
     """Draw the most variable regimes in colour, the others in grey, and a legend: most change tells most."""
     order = np.argsort(-weights.var(0), kind="stable")
     shown, rest = order[: len(COLOURS)], order[len(COLOURS) :]
     layers, colours = weights[:, shown].T, list(COLOURS[: len(shown)])
-    names = [f"{place + 1}" if scales is None else f"{place + 1}: noise {_times(scales, place)}" for place in shown]
+    names = [f"{place + 1} {named[place]}" if named else f"{place + 1}" for place in shown]
+    if scales is not None:
+        names = [f"{name}: noise {_times(scales, place)}" for name, place in zip(names, shown, strict=True)]
     if len(rest):
         layers = np.vstack([layers, weights[:, rest].sum(1)])
         colours, names = [*colours, _REST], [*names, f"{len(rest)} others"]

@@ -9,13 +9,15 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.linalg import LOG_2PI
-from tsforecast.core.regimes.chain import smooth, stationary
+from tsforecast.core.regimes.chain import stationary
 
 
 @register_record
 @dataclasses.dataclass(frozen=True)
 class SwitchingRegression:
     """y_t ~ N(b(s_t)' z_t, v(s_t)) with regimes in a chain; lags of y may be among the regressors z.
+
+    Several runs of EM are one regression, whose parameters have a first dimension.
 
     Attributes:
         coefficient: b.
@@ -24,18 +26,35 @@ class SwitchingRegression:
         initial: log p(s_0) before the first step; None for the stationary distribution.
     """
 
-    coefficient: Float[Tensor, "regime regressor"]
-    variance: Float[Tensor, " regime"]
-    log_transition: Float[Tensor, "regime regime"]
-    initial: Float[Tensor, " regime"] | None = None
+    coefficient: Float[Tensor, "*run regime regressor"]
+    variance: Float[Tensor, "*run regime"]
+    log_transition: Float[Tensor, "*run regime regime"]
+    initial: Float[Tensor, "*run regime"] | None = None
 
     def log_density(
         self, design: Float[Tensor, "time series regressor"], values: Float[Tensor, "time series"]
     ) -> Float[Tensor, "time series history"]:
-        """Return log p(y_t | s_t) of every pair of regimes, the newer first."""
-        residual = values.unsqueeze(-1) - design @ self.coefficient.mT
-        log_density = -0.5 * (residual.square() / self.variance + self.variance.log() + LOG_2PI)
-        return log_density.repeat_interleave(len(self.variance), -1)
+        """Return log p(y_t | s_t) of every pair of regimes, the newer first; of a single run."""
+        found = _log_density(_in_runs(self), design, values).squeeze(1)
+        return found.repeat_interleave(found.shape[-1], -1)
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """What an M-step needs of the regimes, given all values.
+
+    Attributes:
+        weight: Probability of each regime, 0 where nothing is observed.
+        pairs: Expected number of steps from regime to regime.
+        before: Mean probability of each regime before the first step.
+        log_likelihood: Of every series.
+    """
+
+    weight: Float[Tensor, "time run series regime"]
+    pairs: Float[Tensor, "run regime regime"]
+    before: Float[Tensor, "run regime"]
+    log_likelihood: Float[Tensor, "run series"]
 
 
 def em_step(
@@ -47,7 +66,7 @@ def em_step(
     shared: tuple[int, ...] = (),
     shared_variance: bool = False,
     floor: float = 0.0,
-) -> tuple[SwitchingRegression, Float[Tensor, " series"]]:
+) -> tuple[SwitchingRegression, Float[Tensor, "*run series"]]:
     """Return the parameters after one step of expectation-maximisation (Hamilton 1990), shared by all series.
 
     Given the smoothed regimes, transitions are shares of pairs, coefficients a weighted least squares, and variances
@@ -55,7 +74,7 @@ def em_step(
     they were; then a step raises the likelihood as well (a generalised EM, Meng and Rubin 1993).
 
     Args:
-        model: The present parameters.
+        model: The present parameters, of one run or several.
         design: Regressors; finite everywhere.
         values: What is explained; finite everywhere.
         observed: False where a value or one of its regressors is missing; None if nothing is.
@@ -72,30 +91,101 @@ def em_step(
     """
     if observed is not None and not bool(observed.any()):
         raise ValueError("expected at least one value, got none that is observed with all its regressors")
-    seen = torch.ones_like(values) if observed is None else observed.to(values.dtype)
-    density = torch.where(seen.unsqueeze(-1) > 0, model.log_density(design, values), 0.0)
-    initial = stationary(model.log_transition) if model.initial is None else model.initial
-    belief = initial.expand(values.shape[1], -1)
-    smoothed = smooth(model.log_transition[None, None], density, belief)
-    weight = (smoothed.probabilities * seen.unsqueeze(-1)).flatten(0, 1)
-    pairs = smoothed.pairs.sum((0, 1))
+    runs = _in_runs(model)
+    found = expected(runs, design, values, observed)
+    new = maximised(runs, found, design, values, shared=shared, shared_variance=shared_variance, floor=floor)
+    if model.coefficient.ndim > 2:
+        return new, found.log_likelihood
+    initial = None if new.initial is None else new.initial[0]
+    one = SwitchingRegression(new.coefficient[0], new.variance[0], new.log_transition[0], initial)
+    return one, found.log_likelihood[0]
+
+
+def expected(
+    model: SwitchingRegression,
+    design: Float[Tensor, "time series regressor"],
+    values: Float[Tensor, "time series"],
+    observed: Bool[Tensor, "time series"] | None = None,
+) -> Expected:
+    """Return the expectations of an M-step, by probabilities forward and backward; for arguments see `em_step`."""
+    density = _log_density(model, design, values)
+    if observed is not None:
+        density = torch.where(observed[:, None, :, None], density, 0.0)
+    most = density.amax(-1, keepdim=True)
+    density = (density - most).exp()
     tiny = torch.finfo(values.dtype).tiny
-    transition = (pairs.clamp_min(tiny) / pairs.sum(-1, keepdim=True).clamp_min(tiny)).log()
-    coefficient = _least_squares(model, weight, design.flatten(0, 1), values.flatten(), shared)
-    squares = (values.flatten().unsqueeze(-1) - design.flatten(0, 1) @ coefficient.mT).square()
+    transition = model.log_transition.exp()
+    initial = stationary(model.log_transition) if model.initial is None else model.initial
+    start = initial.exp().unsqueeze(-2).expand(-1, values.shape[1], -1)
+    belief, forward, gains = start, [], []
+    for now in density.unbind():
+        belief = belief @ transition * now
+        gain = belief.sum(-1, keepdim=True).clamp_min(tiny)
+        belief = belief / gain
+        forward.append(belief)
+        gains.append(gain)
+    later, ahead, moved = torch.ones_like(belief), [], []
+    for now, gain in zip(reversed(density.unbind()), reversed(gains), strict=True):
+        ahead.append(later)
+        moved.append(now * later / gain)
+        later = moved[-1] @ transition.mT
+    after = torch.stack(forward)
+    weight = after * torch.stack(ahead[::-1])
+    if observed is not None:
+        weight = weight * observed[:, None, :, None]
+    before = torch.cat([start.unsqueeze(0), after[:-1]])
+    pairs = torch.einsum("trsi,trsj->rij", before, torch.stack(moved[::-1])) * transition
+    log_likelihood = (torch.stack(gains).log() + most).sum((0, -1))
+    return Expected(weight, pairs, (start * later).mean(-2), log_likelihood)
+
+
+def maximised(
+    model: SwitchingRegression,
+    found: Expected,
+    design: Float[Tensor, "time series regressor"],
+    values: Float[Tensor, "time series"],
+    *,
+    shared: tuple[int, ...] = (),
+    shared_variance: bool = False,
+    floor: float = 0.0,
+) -> SwitchingRegression:
+    """Return the parameters that an M-step makes of expectations; for arguments see `em_step`."""
+    tiny = torch.finfo(values.dtype).tiny
+    transition = (found.pairs.clamp_min(tiny) / found.pairs.sum(-1, keepdim=True).clamp_min(tiny)).log()
+    weight = found.weight.movedim(1, -2).flatten(0, 1)  # (value, run, regime)
+    flat, target = design.flatten(0, 1), values.flatten()
+    coefficient = _least_squares(model, weight, flat, target, shared)
+    squares = (target[:, None, None] - torch.einsum("nd,rkd->nrk", flat, coefficient)).square()
     total, count = (weight * squares).sum(0), weight.sum(0)
     if shared_variance:
-        total, count = total.sum().expand_as(total), count.sum().expand_as(count)
+        total, count = (x.sum(-1, keepdim=True).expand_as(x) for x in (total, count))
     variance = torch.where(count > tiny, total / count.clamp_min(tiny), model.variance).clamp_min(floor)
-    before = None if model.initial is None else smoothed.pairs[0].sum(-1).mean(0).clamp_min(tiny).log()
-    return SwitchingRegression(coefficient, variance, transition, before), smoothed.log_likelihood.sum(0)
+    before = None if model.initial is None else found.before.clamp_min(tiny).log()
+    return SwitchingRegression(coefficient, variance, transition, before)
+
+
+def _in_runs(model: SwitchingRegression) -> SwitchingRegression:
+    """Return a regression with a dimension of runs."""
+    if model.coefficient.ndim > 2:
+        return model
+    initial = None if model.initial is None else model.initial.unsqueeze(0)
+    return SwitchingRegression(
+        model.coefficient.unsqueeze(0), model.variance.unsqueeze(0), model.log_transition.unsqueeze(0), initial
+    )
+
+
+def _log_density(model: SwitchingRegression, design: Tensor, values: Tensor) -> Float[Tensor, "time run series regime"]:
+    """Return log p(y_t | s_t) of every regime."""
+    residual = values[:, None, :, None] - torch.einsum("tsd,rkd->trsk", design, model.coefficient)
+    variance = model.variance[:, None]
+    return -0.5 * (residual.square() / variance + variance.log() + LOG_2PI)
 
 
 def _least_squares(
     model: SwitchingRegression, weight: Tensor, design: Tensor, values: Tensor, shared: tuple[int, ...]
-) -> Float[Tensor, "regime regressor"]:
+) -> Float[Tensor, "run regime regressor"]:
     """Return the coefficients that minimise the squares weighted by the regimes' probabilities and precisions."""
-    regimes, size = model.coefficient.shape
+    _, regimes, size = model.coefficient.shape
     own = [number for number in range(size) if number not in shared]
     kind: dict[str, Any] = {"dtype": values.dtype, "device": values.device}
     # Each coefficient of each regime is one of the free numbers: those of the regimes, then those that are shared.
@@ -103,11 +193,12 @@ def _least_squares(
     for k in range(regimes):
         choose[k, own, torch.arange(len(own)) + k * len(own)] = 1
         choose[k, list(shared), torch.arange(len(shared)) + regimes * len(own)] = 1
-    precise = weight / model.variance if shared else weight
-    moments = torch.einsum("nk,ni,nj->kij", precise, design, design)
-    cross = torch.einsum("nk,ni,n->ki", precise, design, values)
-    among = torch.einsum("kia,kij,kjb->ab", choose, moments, choose)
-    towards = torch.einsum("kia,ki->a", choose, cross)
+    precise = (weight / model.variance if shared else weight).flatten(1).mT
+    products = (design.unsqueeze(-1) * design.unsqueeze(-2)).flatten(1)
+    moments = (precise @ products).reshape(-1, regimes, size, size)
+    cross = (precise @ (design * values.unsqueeze(-1))).reshape(-1, regimes, size)
+    among = torch.einsum("kia,rkij,kjb->rab", choose, moments, choose)
+    towards = torch.einsum("kia,rki->ra", choose, cross)
     # The smallest solution where regressors are collinear, or a regime is never visited.
-    free = torch.linalg.pinv(among, hermitian=True) @ towards
-    return choose @ free
+    free = (torch.linalg.pinv(among, hermitian=True) @ towards.unsqueeze(-1)).squeeze(-1)
+    return torch.einsum("kia,ra->rki", choose, free)

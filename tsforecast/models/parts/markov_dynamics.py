@@ -15,6 +15,7 @@ from tsforecast.core.regimes.chain import stationary
 from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics
+from tsforecast.models.parts.markov_fit import lags_of
 from tsforecast.models.records import DataSpec, Series, TimeSlice
 from tsforecast.nn import SeriesParameters
 
@@ -78,6 +79,12 @@ class Markov:
         )
 
 
+def parts_of(switching: str) -> tuple[str, ...]:
+    """Return the names in a sum of what differs between regimes; "auto", which data have not decided, is the usual."""
+    names = "location+scale" if switching == "auto" else switching
+    return tuple(dict.fromkeys(name.strip() for name in names.split("+") if name.strip()))
+
+
 class MarkovDynamics(AbstractDynamics):
     """The parameters of `MarkovForecaster`, shared by all series but for the centre and the unit of each.
 
@@ -91,10 +98,13 @@ class MarkovDynamics(AbstractDynamics):
         transition_covariates: Whether transition probabilities depend on covariates.
         free_initial: Whether the regimes before the first step have a distribution of their own.
         persistence: Probability to stay in a regime, at first.
+        has_own: Whether each series has a centre and a unit of its own.
 
     Raises:
         ValueError: If an option is not known or out of its range, or two do not go together.
     """
+
+    is_growing = True
 
     def __init__(
         self,
@@ -107,13 +117,12 @@ class MarkovDynamics(AbstractDynamics):
         transition_covariates: bool,
         free_initial: bool,
         persistence: float,
+        has_own: bool = True,
     ) -> None:
         super().__init__()
         _check(data, regimes, order, of_mean, switching, transition_covariates, persistence)
         self.regimes, self.of_mean, self.switching_parts = regimes, of_mean, switching
-        season = data.season if seasonal and not of_mean and data.season > order else 0
-        seasonal_lags = range(season, season + order + 1) if season > 1 else ()
-        self.lags = tuple(sorted({*range(1, order + 1), *seasonal_lags}))
+        self.lags = lags_of(order, data.season if seasonal and not of_mean and data.season > order else 0)
         own = lambda name: regimes if name in switching else 1  # noqa: E731
         covariates = data.num_dynamic_real
         self.location = torch.nn.Parameter(torch.linspace(-0.5, 0.5, own("location")) * (own("location") > 1))
@@ -130,7 +139,7 @@ class MarkovDynamics(AbstractDynamics):
         if transition_covariates:
             self.transition_effects = torch.nn.Parameter(torch.zeros(covariates, regimes, regimes))
         self.initial = torch.nn.Parameter(torch.zeros(regimes)) if free_initial else None
-        self.own = SeriesParameters(torch.zeros(2), data.num_series, data.cardinality)
+        self.own = SeriesParameters(torch.zeros(2), data.num_series, data.cardinality) if has_own else None
         # Whether the parameters come from data: a start is not made a second time.
         self.register_buffer("is_begun", torch.zeros((), dtype=torch.bool))
 
@@ -150,7 +159,9 @@ class MarkovDynamics(AbstractDynamics):
             time_slice: Its covariates are read.
             series: Who the series are.
         """
-        centre, log_unit = self.own(series.index, series.static_cat).unbind(-1)
+        centre = log_unit = self.location.new_zeros(len(series.index))
+        if self.own is not None:
+            centre, log_unit = self.own(series.index, series.static_cat).unbind(-1)
         inputs, location = time_slice.dynamic_real, self.location.expand(1, 1, self.regimes)
         if self.effects is not None:
             location = location + (inputs @ self.effects.mT).expand(*inputs.shape[:2], self.regimes)

@@ -13,6 +13,7 @@ from tsforecast.models.transformations import TRANSFORMATIONS, transformation_of
 
 # An observation further from the centre than so many scales counts as missing: its square is soon infinite in float32.
 FARTHEST = 1e7
+SCALINGS = ("series", "history", "training", "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +24,11 @@ class Scaling:
         transformation: Transformation of the target before scaling: "none", "log1p" (counts), "asinh" (spikes of both
             signs), "sqrt" (Box and Cox, for counts) or "logit" (shares, from 0 to 1). "auto" takes log1p if 99 % of the
             training data are whole numbers and none is negative.
-        scaling: "series" centres and scales every series by its own past, see `Units.of_past`; "none" leaves the values
-            as they are. That is for series that share an origin and a unit which mean something (positions, angles).
-            The unit should be about a step's change, for which the initial noises are meant.
+        scaling: "series" centres and scales every series by its own past, see `Units.of_past`; "history" does so by the
+            mean and the mean change of all of its past; and "training" takes one centre and one unit for all series,
+            those of the training data. "none" leaves the values as they are. That is for series that share an origin
+            and a unit which mean something (positions, angles). The unit should be about a step's change, for which the
+            initial noises are meant.
         clip: "nonnegative" cuts forecasts at zero, and "none" does not. "auto" does if the training data have no
             negative value.
 
@@ -39,7 +42,7 @@ class Scaling:
 
     def __post_init__(self) -> None:
         one_of(("auto", *TRANSFORMATIONS), transformation=self.transformation)
-        one_of(("series", "none"), scaling=self.scaling)
+        one_of(SCALINGS, scaling=self.scaling)
         one_of(("auto", "none", "nonnegative"), clip=self.clip)
 
 
@@ -74,7 +77,9 @@ class Units:
     @property
     def is_scale_free(self) -> bool:
         """Return whether data in another unit give the same forecast in that unit."""
-        return self.transformation == "none" and self.options.scaling == "series" and self.support == "real"
+        return (
+            self.transformation == "none" and self.options.scaling in ("series", "history") and self.support == "real"
+        )
 
     @property
     def largest_value(self) -> float:
@@ -133,20 +138,24 @@ class Units:
         differences is observed. Otherwise it is that from the value before, or without any difference the mean absolute
         distance from the location. A constant series, or one of a single value, is scaled by `typical_change` times
         `own_change`, divided by the number of its values. That is the scale if only one of its steps had been typical.
-        One without any observation is scaled by 1. With `scaling="none"` location and scale are 0 and 1. Steps in
-        `past_is_tick` of a batch stand for no observation and do not count.
+        One without any observation is scaled by 1. Steps in `past_is_tick` of a batch stand for no observation and do
+        not count. For other kinds of scaling see `Scaling`.
         """
-        if self.options.scaling == "none":
-            location = batch["past_target"].new_zeros(
-                len(batch["past_target"]), self.data.num_targets, dtype=torch.float64
-            )
-            return location, torch.ones_like(location, dtype=dtype)
+        if self.options.scaling in ("none", "training"):
+            common = self.options.scaling == "training"
+            centre, unit = (self.data.common_centre, self.data.common_scale) if common else (0.0, 1.0)
+            shape = (len(batch["past_target"]), self.data.num_targets)
+            location = batch["past_target"].new_full(shape, centre, dtype=torch.float64)
+            return location, torch.full_like(location, unit, dtype=dtype)
         time_slice = self.time_slice(batch, "past", dtype)
         values, observed = time_slice.values, time_slice.observed
         if "past_is_tick" in batch:  # moments between observations would break the differences of these
             order = batch["past_is_tick"].T.int().argsort(dim=0, descending=True, stable=True).unsqueeze(-1)
             values, observed = (x.gather(0, order.expand(x.shape)) for x in (values, observed))
         own = self.data.typical_change * transformation_of(self.transformation).own_change(values)
+        if self.options.scaling == "history":
+            _, scale = location_and_scale(values, own, observed, dataclasses.replace(self.data, season=1))
+            return masked_mean(values, observed), scale.to(dtype)
         location, scale = location_and_scale(values, own, recent(observed, self.data.scaling_length), self.data)
         return location, scale.to(dtype)
 
