@@ -1,12 +1,15 @@
 """Scores models on ten tasks of fev-bench: a row of results/fev_bench.csv for each task and model.
 
+    python experiments/priors/run.py --raw FOLDER --units W --without ett --output outputs/priors/ett  # for each source
     python experiments/fev/run.py --raw FOLDER
     python experiments/fev/run.py --raw FOLDER --tasks ETT_1D epf_np --models auto issm --refit
 
 A model is trained once, before the first window, and forecasts each window from all that lies before it; with `--refit`
 it is trained before every window. `forecast` is what `tsforecast.forecast` does. Baselines of statsforecast have the
-season of the benchmark. What is in the table is not run again while the package and these scripts are as they were. A
-task whose seasonal naive is not the published one is refused. Each run has a process of its own.
+season of the benchmark. Banks begin with a prior that has not seen the task: the sources of ETT, hospital and
+australian_tourism are left out; without such a prior a run is left out, and named. What is in the table is not run
+again while the package and these scripts are as they were. A task whose seasonal naive is not the published one is
+refused. Each run has a process of its own.
 """
 
 import argparse
@@ -34,12 +37,14 @@ from experiments.fev.tasks import SOURCES, Task, load, score
 from experiments.tables import ROOT, fill
 from tsforecast import StateSpaceEstimator
 from tsforecast.data import ForecastTask
+from tsforecast.data.calendar.frequency import period_alias
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
 from tsforecast.data.task import ended
 from tsforecast.evaluation.baselines import BASELINES, fit_baseline
 from tsforecast.forecasting.at_once import fitted
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import MODELS
+from tsforecast.models.parts import bank_prior
 from tsforecast.processes import imported_once
 from tsforecast.progress import follow
 
@@ -49,9 +54,10 @@ MAKES_ROWS = ("tsforecast", "experiments/fev/run.py", "experiments/fev/tasks.py"
 CLASSICS = tuple(name for name in BASELINES if name != "deepar")
 NAMES = ("forecast", "auto", *MODELS, *CLASSICS)
 DEFAULT = ["forecast", "bank", "issm", "gls"]
+BEGUN = ("forecast", "auto", "bank", "pool")  # with what other series have taught
 COLUMNS = [
-    "task", "model", "refit", "seed", "sql", "mase", "wape", "coverage_80", "cpu_s", "peak_mib", "naive_mase",
-    "naive_wape", "commit", "command",
+    "task", "model", "refit", "seed", "without", "sql", "mase", "wape", "coverage_80", "cpu_s", "peak_mib",
+    "naive_mase", "naive_wape", "commit", "command",
 ]  # fmt: skip
 
 
@@ -75,6 +81,16 @@ class Job:
         words = f"python experiments/fev/run.py --raw FOLDER --tasks {self.task} --models {self.model}"
         return words + " --refit" * self.refit
 
+    @property
+    def without(self) -> str:
+        """Return the source without which the prior must be learnt; nothing where that does not matter."""
+        return SOURCES[self.task].without if self.model in BEGUN else ""
+
+    def has_prior(self, priors: pathlib.Path) -> bool:
+        """Return whether its prior is there, where it needs one of its own."""
+        unit = period_alias(SOURCES[self.task].freq).lstrip("0123456789").split("-")[0]
+        return not self.without or (priors / self.without / f"{unit}.pt").is_file()
+
 
 def main() -> None:
     """Runs what is not in the table yet."""
@@ -83,14 +99,20 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(SOURCES), choices=list(SOURCES), metavar="TASK")
     parser.add_argument("--models", nargs="+", default=DEFAULT, choices=NAMES, metavar="MODEL", help=", ".join(NAMES))
     parser.add_argument("--refit", action="store_true", help="train before every window")
+    parser.add_argument("--priors", type=pathlib.Path, default=ROOT / "outputs" / "priors", help="a folder each source")
     parser.add_argument("--limit", type=int, help="CPU seconds of a run, after which it is ended without a row")
     parser.add_argument("--output", type=pathlib.Path, default=TABLE)
     options = parser.parse_args()
     jobs = [Job(task, model, options.refit) for task in options.tasks for model in options.models]
     there = current(options.output)
     jobs = [job for job in jobs if job not in there]
+    if absent := [job for job in jobs if not job.has_prior(options.priors)]:
+        names = ", ".join(f"{job.task} {job.model}" for job in absent)
+        print(f"without a prior that has not seen the task, and left out: {names}")
+    jobs = [job for job in jobs if job not in absent]
     print(f"{len(jobs)} runs; {len(there)} rows of this state of the package are there", flush=True)
-    fill(options.output, COLUMNS, jobs, partial(apart, raw=options.raw, limit=options.limit), summary)
+    made = partial(apart, raw=options.raw, priors=options.priors, limit=options.limit)
+    fill(options.output, COLUMNS, jobs, made, summary)
 
 
 def current(table: pathlib.Path) -> set[Job]:
@@ -121,12 +143,13 @@ def latest(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(name=names).drop_duplicates(["task", "name"], keep="last")
 
 
-def apart(job: Job, raw: pathlib.Path, limit: int | None = None) -> list[dict[str, Any]]:
+def apart(job: Job, raw: pathlib.Path, priors: pathlib.Path, limit: int | None = None) -> list[dict[str, Any]]:
     """Return the row of a run that is made in a process of its own.
 
     Args:
         job: The run.
         raw: Folder of raw files.
+        priors: Folder of priors, one below it for each source that has been left out.
         limit: CPU seconds after which it is ended; None for none.
 
     Raises:
@@ -135,7 +158,7 @@ def apart(job: Job, raw: pathlib.Path, limit: int | None = None) -> list[dict[st
     print(f"{job.task}, {job.model}: begins", flush=True)
     with ProcessPoolExecutor(1, imported_once("experiments.fev.run"), _begin, (limit,)) as pool:
         try:
-            row = pool.submit(run, job, raw).result()
+            row = pool.submit(run, job, raw, priors).result()
         except BrokenProcessPool:
             why = "for want of memory" if limit is None else f"for want of memory, or after {limit} CPU seconds"
             raise RuntimeError(f"{job.task}, {job.model}: the process was ended, {why}") from None
@@ -153,12 +176,13 @@ def _begin(limit: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
 
 
-def run(job: Job, raw: pathlib.Path, seed: int = 0) -> dict[str, Any]:
+def run(job: Job, raw: pathlib.Path, priors: pathlib.Path, seed: int = 0) -> dict[str, Any]:
     """Return the row of a run.
 
     Args:
         job: The run.
         raw: Folder of raw files.
+        priors: As `apart` takes it.
         seed: Of training and paths.
 
     Raises:
@@ -167,13 +191,16 @@ def run(job: Job, raw: pathlib.Path, seed: int = 0) -> dict[str, Any]:
     task = load(job.task, raw)
     naive = score(task, trained("seasonal_naive", task.data, task.season, seed).predict(task.data.test().input))
     check(job.task, naive, pd.read_csv(PUBLISHED).set_index(["task", "model"]).loc[(job.task, "Seasonal Naive")])
+    if job.without:
+        bank_prior.FOLDER = priors / job.without
     torch.manual_seed(seed)
     began = _cpu()
     made = list(refitted(job.model, task, seed) if job.refit else once(job.model, task, seed))
     seconds = _cpu() - began
     return {
-        "task": job.task, "model": job.model, "refit": job.refit, "seed": seed, **score(task, made),
-        "cpu_s": round(seconds, 1), "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "task": job.task, "model": job.model, "refit": job.refit, "seed": seed, "without": job.without,
+        **score(task, made), "cpu_s": round(seconds, 1),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "naive_mase": naive["mase"], "naive_wape": naive["wape"], "command": job.command,
     }  # fmt: skip
 

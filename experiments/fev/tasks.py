@@ -34,6 +34,7 @@ class Source:
         season: Of the seasonal errors, and of the seasonal naive.
         tolerance: Relative difference of our seasonal naive from the published one, at most.
         unlike: Published scores of the seasonal naive that ours does not have, for a reason that is not known.
+        without: Source of series without which the prior of a bank must be learnt, as it has seen the windows.
         columns: Covariates and static columns; a second column of items names the target.
     """
 
@@ -44,6 +45,7 @@ class Source:
     season: int
     tolerance: float = 1e-4
     unlike: tuple[str, ...] = ()
+    without: str = ""
     columns: dict[str, Any] = field(default_factory=dict)
 
 
@@ -194,11 +196,11 @@ def _hospital(raw: pathlib.Path) -> pd.DataFrame:
 
 
 SOURCES = {
-    "ETT_1W": Source(_ett(False, "W"), "W", 13, 5, 1),
-    "australian_tourism": Source(_table("australian_tourism.csv.gz"), "Q", 8, 2, 4),
+    "ETT_1W": Source(_ett(False, "W"), "W", 13, 5, 1, without="ett"),
+    "australian_tourism": Source(_table("australian_tourism.csv.gz"), "Q", 8, 2, 4, without="australian_tourism"),
     # The MASE is the same to seven digits. The WAPE depends on which series of the two items share a target.
-    "ETT_1D": Source(_ett(False, "D", skipped=1), "D", 28, 20, 7, unlike=("wape",)),
-    "hospital": Source(_hospital, "M", 12, 4, 12),
+    "ETT_1D": Source(_ett(False, "D", skipped=1), "D", 28, 20, 7, unlike=("wape",), without="ett"),
+    "hospital": Source(_hospital, "M", 12, 4, 12, without="hospital"),
     "proenfo_gfc14": Source(
         _table("proenfo_gfc14.csv.gz"), "h", 168, 20, 24, 2e-3, columns={"covariates": ["airtemperature"]}
     ),
@@ -208,7 +210,7 @@ SOURCES = {
     "epf_de": Source(
         _table("epf_de.csv.gz"), "h", 24, 20, 24, columns={"covariates": ["PV+Wind Forecast", "Ampirion Load Forecast"]}
     ),
-    "ETT_1H": Source(_ett(False), "h", 168, 20, 24),
+    "ETT_1H": Source(_ett(False), "h", 168, 20, 24, without="ett"),
     "walmart": Source(
         _walmart, "W-FRI", 39, 1, 1,
         columns={
@@ -220,5 +222,5 @@ SOURCES = {
             "static_reals": ["Size"],
         },
     ),
-    "ETT_15T": Source(_ett(True), "15min", 96, 20, 96),
+    "ETT_15T": Source(_ett(True), "15min", 96, 20, 96, without="ett"),
 }  # fmt: skip
