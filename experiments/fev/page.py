@@ -27,22 +27,22 @@ INTRODUCTION = f"""# fev-bench
 python experiments/fev/run.py --raw FOLDER  # what experiments/fev/results/fev_bench.csv lacks
 ```
 
-The score is the scaled quantile loss over tenths: twice the quantile loss, in units of each series' seasonal error
-before the window. Lower is better. Ours are trained once, before the first window; the options are data and seed.
-Covariates of the task are known ahead. Published results are those of autogluon/fev, `benchmarks/fev_bench/results`,
-commit 1bc95fd (Apache-2.0). The best published model is the best of thirty that have not seen the data.
+The score is twice the quantile loss over tenths, in units of each series' seasonal error before the window; lower is
+better. Ours have no option but data and seed, and are trained once, before the first window. Banks begin with
+[priors](priors.md) that have not seen the task. Published results are those of autogluon/fev,
+`benchmarks/fev_bench/results`, commit 1bc95fd (Apache-2.0); the best is that of thirty models that have not seen the
+data.
 
 """
 SKILL = """
-Skill is one minus the geometric mean of the ratio of scores to Seasonal Naive. A task without a result counts as
-Seasonal Naive. Coverage is the mean over tasks of the share of labels in the 80 % interval; CPU seconds are of training
-and forecasts, the median over tasks.
+Skill is one minus the geometric mean of the ratio of scores to Seasonal Naive, as which a task without a result counts.
+The last columns are the mean share of labels in the 80 % interval, and the median CPU seconds of training and
+forecasts.
 
 """
 NOTES = """
-A run whose seasonal naive does not have the published MASE and WAPE is refused. On ETT_1D the MASE alone agrees: the
-WAPE of our copy is .3690 and not .3567, and no cause was found. Banks begin with a prior that has seen parts of
-hospital, ETT and australian_tourism before their last windows: [priors](priors.md) has honest ones.
+Runs whose seasonal naive does not have the published MASE and WAPE are refused. On ETT_1D the MASE alone agrees: the
+WAPE is .3690, published .3567, and no cause was found.
 """
 
 
