@@ -89,7 +89,7 @@ def pages() -> dict[pathlib.Path, str]:
     own_rows = of_defaults(still)
     text = HEAD.format(
         rounds=int(every["rounds"].max()),
-        runs=runs_of(own_rows[own_rows["row"].isin(shown)]),
+        runs=runs_of(own_rows.loc[own_rows["row"].isin(shown)]),
         rewards=table_of(own_rows, shown),
         published=table(["", *names], published),
         explored=" and ".join(f"{reward:.0f}" for reward in still.loc[own, "reward"]),

@@ -65,8 +65,8 @@ def tasks(ours: pd.DataFrame, published: pd.DataFrame) -> str:
     """Return the table of scores: `forecast`, the best of ours and others."""
     rows = []
     for task in SOURCES:
-        own, known = ours[ours["task"] == task], published[published["task"] == task]
-        best = known[~known["trained_on"].astype(bool)].nsmallest(1, "sql").iloc[0]
+        own, known = ours.loc[ours["task"] == task], published.loc[published["task"] == task]
+        best = known.loc[~known["trained_on"].astype(bool)].nsmallest(1, "sql").iloc[0]
         scores = known.set_index("model")["sql"]
         first = own.set_index("name")["sql"].get("forecast", np.nan)
         cells = [task, decimal(first), "-"]
@@ -86,7 +86,7 @@ def models(ours: pd.DataFrame, published: pd.DataFrame) -> str:
         facts = [f"{100 * own['coverage_80'].mean():.0f} %", f"{own['cpu_s'].median():.0f}"]
         lines.append((skill(own, published), [f"`{name}`", str(len(own)), learnt, *facts]))
     for name, learnt in SHOWN.items():
-        own = published[published["model"] == name]
+        own = published.loc[published["model"] == name]
         lines.append((skill(own, published), [name, str(len(own)), learnt, "-", "-"]))
     lines.sort(key=lambda line: -line[0])
     header = ["model", "skill", "tasks", "trained on", "in 80 %", "CPU s"]

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from gluonts.model import Forecast, Predictor, QuantileForecast
@@ -119,10 +120,9 @@ def current(table: pathlib.Path) -> set[Job]:
     """Return the runs with a row of the package and scripts as they are now."""
     if not table.exists():
         return set()
-    rows = pd.read_csv(table)
-    same = {commit: _is_same(commit) for commit in rows["commit"].unique()}
-    kept = rows[rows["commit"].map(same)]
-    return {Job(row.task, row.model, bool(row.refit)) for row in kept.itertuples()}  # pyright: ignore
+    rows = pd.read_csv(table).to_dict("records")
+    same = {commit: _is_same(commit) for commit in {row["commit"] for row in rows}}
+    return {Job(row["task"], row["model"], row["refit"]) for row in rows if same[row["commit"]]}
 
 
 def _is_same(commit: str) -> bool:
@@ -139,7 +139,7 @@ def summary(table: pathlib.Path) -> str:
 
 def latest(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the last row of each task and model, whose `name` says whether it was trained before every window."""
-    names = rows["model"] + rows["refit"].map({True: ", refitted", False: ""})
+    names = rows["model"] + np.where(rows["refit"], ", refitted", "")
     return rows.assign(name=names).drop_duplicates(["task", "name"], keep="last")
 
 
@@ -256,9 +256,11 @@ def trained(model: str, data: ForecastTask, season: int, seed: int) -> Predictor
 
 def _predicted(predictor: Predictor, data: ForecastTask) -> Iterator[Forecast]:
     """Return the forecasts of all windows as no more than their tenths."""
-    is_exact = isinstance(predictor, StateSpacePredictor) and predictor.has_marginals
+    options: dict[str, Any] = {}
+    if isinstance(predictor, StateSpacePredictor) and predictor.has_marginals:
+        options["num_samples"] = 0
     keys = [str(level) for level in TENTHS]
-    for one in predictor.predict(data.test().input, **({"num_samples": 0} if is_exact else {})):
+    for one in predictor.predict(data.test().input, **options):
         yield QuantileForecast(forecast_quantiles(one, TENTHS), one.start_date, keys, one.item_id)
 
 

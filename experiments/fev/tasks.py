@@ -111,9 +111,11 @@ def score(task: Task, forecasts: Iterable[Forecast]) -> dict[str, float]:
         expected, found = (label["item_id"], label["start"]), (forecast.item_id, forecast.start_date)
         if expected != found:
             raise ValueError(f"expected a forecast of series {expected[0]!r} from {expected[1]}, got {found}")
-        cells = _cells(np.float64(past["target"]), np.float64(label["target"]), forecast, task.season)
+        before, after = (np.asarray(part["target"], np.float64) for part in (past, label))
+        cells = _cells(before, after, forecast, task.season)
         groups.setdefault((task.variable(expected[0]), number % task.data.windows), []).append(cells)
-    return pd.DataFrame([_means(np.concatenate(group, axis=1)) for group in groups.values()]).mean().to_dict()
+    means = [_means(np.concatenate(group, axis=1)) for group in groups.values()]
+    return {name: float(np.mean([one[name] for one in means])) for name in means[0]}
 
 
 def _cells(past: np.ndarray, label: np.ndarray, forecast: Forecast, season: int) -> np.ndarray:
