@@ -31,7 +31,7 @@ The score is twice the quantile loss over tenths, in units of each series' seaso
 better. Ours have no option but data and seed, and are trained once, before the first window. Banks begin with
 [priors](priors.md) that have not seen the task. Published results are those of autogluon/fev,
 `benchmarks/fev_bench/results`, commit 1bc95fd (Apache-2.0); the best is that of thirty models that have not seen the
-data.
+data. A dash was not run.
 
 """
 SKILL = """

@@ -45,7 +45,7 @@ corpus and each profile.
 
 Rows in `code` are ours, by our scorer, which agrees with the official one. The others are published: final_results.json
 of numenta/NAB, commit ea702d75. The present official code tries every threshold and may give
-higher scores. A score behind an arrow comes from that code; other published scores may be too low as well.
+higher scores; one behind an arrow comes from it.
 
 | detector | standard | low FP | low FN | CPU ms a record |
 | --- | --- | --- | --- | --- |
