@@ -12,6 +12,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from experiments.anomalies import page as anomalies
 from experiments.bandits import page as bandits
 from experiments.bayesopt import page as optimisation
+from experiments.fev import page as fev
 from experiments.fusion import page as fusion
 from experiments.impact import page as impact
 from experiments.irregular import page as irregular
@@ -27,8 +28,8 @@ from experiments.zeroshot import page as zeroshot
 from tsforecast.io.files import replace_file
 
 MODULES = (
-    anomalies, bandits, fusion, impact, irregular, memory, nab, optimisation, priors, regimes, stein, streams, table1,
-    video, zeroshot,
+    anomalies, bandits, fev, fusion, impact, irregular, memory, nab, optimisation, priors, regimes, stein, streams,
+    table1, video, zeroshot,
 )  # fmt: skip
 
 

@@ -34,7 +34,6 @@ the first table. This is why little is found in `wiki`.
 
 ```sh
 python experiments/anomalies/run.py   # fills experiments/anomalies/results/anomalies.csv; ten minutes on one core
-python experiments/pages.py           # writes this page
 ```
 """
 

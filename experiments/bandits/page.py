@@ -2,7 +2,6 @@
 
 import math
 import pathlib
-from collections.abc import Collection
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,7 @@ WAYS = ("--epsilon 0.05", "--bag 5", "--squarecb")  # of experiments/bandits/vw.
 HEAD = """# Bandits
 
 Each [agent](../bandits.md) plays {rounds} rounds of each set. Cells are the reward as mean and standard deviation over
-runs; the last column says how many runs. All agents of a run see the same rounds, and no agent sees a reward of an arm
+{runs} runs. All agents of a run see the same rounds, and no agent sees a reward of an arm
 that was not pulled. `ucb` and `greedy` behind a name are rules; `raw` keeps rewards in their own units. Rows `vw` are
 Vowpal Wabbit. A dash was not run.
 
@@ -49,7 +48,6 @@ Published rewards of the same protocol, as means and standard deviations of ten 
 ```sh
 python datasets/bandits.py adult adult.data adult.test   # and covertype, shuttle, mushroom
 python experiments/bandits/run.py    # fills experiments/bandits/results/bandits.csv; many hours on one core
-python experiments/pages.py          # writes this page
 ```
 
 `bandits.csv` also has times, memory, arms that change half-way (`--changes`), and the published warm-up by the rewards
@@ -58,21 +56,22 @@ of all arms (`--all_arms`).
 
 
 def table_of(frame: pd.DataFrame, rows: list[str]) -> str:
-    """Return rewards in Markdown: mean (sd) by set, and the number of runs."""
+    """Return rewards in Markdown: mean (sd) by set."""
     names = [name for name in SETS if name in {*frame["data"]}]
-    lines = [f"| agent | {' | '.join(names)} | runs |", f"| --- | {' | '.join('---' for _ in names)} | --- |"]
+    lines = [f"| agent | {' | '.join(names)} |", f"| --- | {' | '.join('---' for _ in names)} |"]
     for row in rows:
         found = [np.asarray(frame.loc[(frame["row"] == row) & (frame["data"] == name), "reward"]) for name in names]
-        counts = {len(values) for values in found} - {0}
-        if not counts:
+        if not any(len(values) for values in found):
             continue
         cells = ["-" if not len(values) else f"{values.mean():.0f}{_spread(values)}" for values in found]
-        lines.append(f"| `{row}` | {' | '.join(cells)} | {_range(counts)} |")
+        lines.append(f"| `{row}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _range(counts: Collection[int]) -> str:
-    return f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else str(max(counts))
+def runs_of(frame: pd.DataFrame) -> str:
+    """Return the number of runs of a cell, from the least to the most."""
+    counts = frame.groupby(["row", "data"]).size()
+    return f"{counts.min()} to {counts.max()}" if counts.min() < counts.max() else str(counts.max())
 
 
 def _spread(values: np.ndarray) -> str:
@@ -86,9 +85,12 @@ def pages() -> dict[pathlib.Path, str]:
     own = (still["data"] == "wheel") & (still["row"] == "lofi") & still["settings"].str.contains("epsilon")
     names = ("adult", "covertype", "shuttle")
     published = [[who, *(cells.get(name, "-") for name in names)] for who, cells in PUBLISHED.items()]
+    shown = [*ROWS, *(f"vw {way}" for way in WAYS)]
+    own_rows = of_defaults(still)
     text = HEAD.format(
         rounds=int(every["rounds"].max()),
-        rewards=table_of(of_defaults(still), [*ROWS, *(f"vw {way}" for way in WAYS)]),
+        runs=runs_of(own_rows.loc[own_rows["row"].isin(shown)]),
+        rewards=table_of(own_rows, shown),
         published=table(["", *names], published),
         explored=" and ".join(f"{reward:.0f}" for reward in still.loc[own, "reward"]),
     )

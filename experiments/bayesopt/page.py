@@ -26,7 +26,6 @@ method, and `random` draws points.
 
 ```sh
 python experiments/bayesopt/run.py   # fills experiments/bayesopt/results/bayesopt.csv, and draws
-python experiments/pages.py          # writes this page
 ```
 
 ![Simple regret against evaluations: medians and quartiles](../images/bayesopt.png)

@@ -28,7 +28,6 @@ real series.
 
 ```sh
 python experiments/impact/run.py   # fills experiments/impact/results/impact.csv; seven minutes on one core
-python experiments/pages.py        # writes this page
 ```
 """
 

@@ -34,7 +34,6 @@ models. A dash was not run.
 
 ```sh
 python experiments/irregular/run.py --data FOLDER   # fills experiments/irregular/results/irregular.csv
-python experiments/pages.py                         # writes this page
 ```
 
 ![A pendulum, of whose values three in ten were observed](../images/irregular.png)

@@ -59,7 +59,6 @@ Avalanche have the rate that is better by "past".
 python experiments/memory/run.py     # fills experiments/memory/results/memory.csv
 python experiments/memory/peers.py   # fills experiments/memory/results/memory_peers.csv
 python experiments/memory/drift.py   # streams that drift: experiments/memory/results/memory_drift.csv
-python experiments/pages.py          # writes this page
 ```
 
 ![Log marginal likelihood against the rate of the adaptation, and over time](../images/memory_drift.png)

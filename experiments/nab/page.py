@@ -37,7 +37,6 @@ right in {windows} windows. An early alarm is worth more, and every alarm outsid
 ```sh
 python datasets/nab.py nab_real.tar.gz nab_artificial.tar.gz --output outputs/nab
 python experiments/nab/run.py --data outputs/nab    # experiments/nab/results/nab.csv
-python experiments/pages.py                     # this page
 ```
 
 `detector` is [`Detector`](../howto/anomalies.md#online) with its default settings. It learns from the first
@@ -46,14 +45,14 @@ corpus and each profile.
 
 Rows in `code` are ours, by our scorer, which agrees with the official one. The others are published: final_results.json
 of numenta/NAB, commit ea702d75. The present official code tries every threshold and may give
-higher scores. A score behind an arrow comes from that code; other published scores may be too low as well.
+higher scores; one behind an arrow comes from it.
 
-| detector | standard | low FP | low FN | ms a record |
+| detector | standard | low FP | low FN | CPU ms a record |
 | --- | --- | --- | --- | --- |
 {table}
 
-With the standard profile `detector` finds {hits} of {windows} windows, with {false_alarms} false alarms. Milliseconds
-are of the CPU, with records that come one at a time. Ahead of it are:
+With the standard profile `detector` finds {hits} of {windows} windows, with {false_alarms} false alarms. Ahead of it
+are:
 
 {place}
 

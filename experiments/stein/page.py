@@ -31,7 +31,7 @@ HEAD = """# Particles
 
 `python experiments/stein/run.py --folder FOLDER --splits 0 1 2` follows table 1 of Zhang et al. (2018): a hidden layer
 of 50 units (Protein: 100), 20 [particles](../particles.md), batches of 100. Cells are RMSE / log-likelihood of test
-rows, with standard errors over splits. A dash was not run yet.
+rows (standard errors over splits). A dash was not run yet.
 
 {table}
 
@@ -45,8 +45,8 @@ no setting tuned).
 ## Policies
 
 `python experiments/policies/run.py` trains policies by Stein policy gradients, ten seeds each. Cells are means of the
-returns of all policies in the last tenth of the iterations, of the best policy, and over all iterations. No setting was
-tuned. The kernel gains nothing here over independent policies.
+returns in the last tenth of the iterations, of all policies and of the best. No setting was tuned. The kernel gains
+nothing here over independent policies.
 
 {policies}
 
@@ -72,13 +72,13 @@ def pages() -> dict[pathlib.Path, str]:
 def policies(rows: pd.DataFrame) -> str:
     """Return a table of the returns of each experiment."""
     keys = ["env", "gradient", "iterations", "agent", "particles"]
-    means = rows.groupby(keys)[["returned", "best", "over_all"]].mean().reset_index()
+    means = rows.groupby(keys)[["returned", "best"]].mean().reset_index()
     cells = [
         [row["env"], row["gradient"], str(row["iterations"]), f"`{row['agent']}`", str(row["particles"])]
-        + [f"{row[name]:.0f}" for name in ("returned", "best", "over_all")]
+        + [f"{row[name]:.0f}" for name in ("returned", "best")]
         for row in means.to_dict("records")
     ]
-    return lines_of([*keys[:-1], "policies", "all", "best", "over all iterations"], cells)
+    return lines_of([*keys[:-1], "policies", "all", "best"], cells)
 
 
 def table(rows: pd.DataFrame) -> list[str]:
@@ -99,4 +99,4 @@ def scores(part: pd.DataFrame) -> str:
     """Return mean and standard error of both scores; a dash without two splits."""
     if len(part) < 2:
         return "-"
-    return " / ".join(f"{part[name].mean():.3g} ± {part[name].sem():.2g}" for name in ("rmse", "log_likelihood"))
+    return " / ".join(f"{part[name].mean():.3g} ({part[name].sem():.2g})" for name in ("rmse", "log_likelihood"))

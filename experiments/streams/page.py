@@ -39,7 +39,6 @@ of three seeds.
 
 ```sh
 python experiments/streams/run.py   # fills experiments/streams/results/streams.csv; hours on one core
-python experiments/pages.py         # writes this page
 ```
 
 ![Daily CRPS of a frozen and of a learning forecaster, spring of 2020](../images/adaptation-eia-2020.png)

@@ -52,7 +52,7 @@ from each window; *long-term* forecasts all windows at once.
 | `fivo` | `best` with other options |
 
 `tsforecast train MODEL --recipe NAME --dataset NAME` takes a recipe. Seconds are wall time of training; some runs
-shared two cores with others. A baseline that is not in a table was not run there.
+shared two cores with others.
 
 These models lose in three places. Over days of `solar`, `auto` is behind AutoETS and every switching model
 ([why](../choosing.md#where-auto-loses)). On `electricity-18dec` and `traffic`, switches gain little over `issm`. A
@@ -69,15 +69,15 @@ def statistics(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Of the CRPS by data set, model and recipe: mean, std and count of each protocol; and means of what it cost."""
     keys = ["dataset", "model", "recipe"]
     stats = rows.groupby([*keys, "protocol"])["crps"].agg(["mean", "std", "count"]).unstack()
-    facts = rows.groupby(keys)[["iterations", "train_s"]].mean()
+    facts = rows.groupby(keys)[["train_s"]].mean()
     return pd.DataFrame(stats), pd.DataFrame(facts)
 
 
 def cells_of(stats: pd.DataFrame, facts: pd.DataFrame, key: tuple[str, str, str]) -> list[str]:
-    """Scores of both protocols, iterations and seconds."""
+    """Scores of both protocols, and seconds."""
     row = stats.loc[key]
     scores = [cell(row["mean", p], row["std", p], row["count", p]) for p in PROTOCOLS]
-    return scores + ["" if pd.isna(x) else f"{x:.0f}" for x in facts.loc[key, ["iterations", "train_s"]]]
+    return [*scores, f"{facts.loc[key, 'train_s']:.0f}"]
 
 
 def table_of(rows: pd.DataFrame, dataset: str) -> list[str]:
@@ -88,14 +88,14 @@ def table_of(rows: pd.DataFrame, dataset: str) -> list[str]:
     stats, facts = statistics(part)
     lines = [f"## {dataset}", "", f"{DATA[dataset]}.", ""]
     lines += [
-        "| model | recipe | rolling | long-term | iterations | seconds |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| model | recipe | rolling | long-term | seconds |",
+        "| --- | --- | --- | --- | --- |",
     ]
     means = pd.DataFrame(stats["mean"])
     for key in means.sort_values("rolling").index:
         lines.append(f"| `{key[1]}` | {key[2]} | {' | '.join(cells_of(stats, facts, key))} |")
     if dataset == "exchange":
-        lines += [f"| {name} | Kurle et al. (2020) | {a} | {b} | 2500 | |" for name, (a, b) in PAPER.items()]
+        lines += [f"| {name} | Kurle et al. (2020) | {a} | {b} | |" for name, (a, b) in PAPER.items()]
     return [*lines, "", verdict(means.droplevel("dataset"), dataset), "", *paired(rows, dataset)]
 
 

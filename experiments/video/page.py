@@ -22,7 +22,6 @@ repeats the last frame; "true physics" knows the motion. [The guide](../video.md
 
 ```sh
 experiments/video/run.sh      # fills experiments/video/results/video.csv
-python experiments/pages.py   # writes this page
 ```
 
 ![Wasserstein distance by step of the three models, the last frame and true physics](../images/video-horizon.png)

@@ -413,6 +413,16 @@ def test_quantiles_are_negative_only_where_the_past_is(name):
     assert found[1].min() < 0
 
 
+@pytest.mark.parametrize("name", ["seasonal_naive", "random_walk", "empirical_seasonal", "empirical_random_walk"])
+def test_quantiles_are_negative_once_the_series_has_been(name):
+    values = np.ones((1, LENGTH))
+    values[0, -HORIZON * WINDOWS :] = -5.0  # from the first test window on
+    task = make_task(values)
+    found = fit_baseline(name, task.train, 1).predictor(HORIZON).predict(task.test("rolling").input)
+    medians = np.stack([forecast.quantile(0.5) for forecast in found])
+    np.testing.assert_array_equal(medians, np.repeat([[1.0], [-5.0], [-5.0]], HORIZON, axis=1))
+
+
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("past", [[2.0] * 60, [np.nan] * 60, [1.0], [0.0, 3.0, 1.0], [0.0] * 59 + [1.0]])
 def test_baselines_of_odd_series_are_finite(rng, name, past):
@@ -451,7 +461,7 @@ def test_a_season_needs_three_cycles_unless_it_is_asked_for(task, caplog):
         assert not fit_baseline(name, make_task(rows).train, 9).deviations
     asked = fit_baseline("seasonal_naive-10", make_task(rows).train, 10)
     assert not asked.deviations
-    assert asked.series["s0"][0][0].season == 10
+    assert asked.series["s0"][0].season == 10
 
 
 def overflow(monkeypatch, searches, behind=0):
@@ -494,7 +504,7 @@ def test_a_random_walk_takes_the_place_of_a_later_forecast_that_overflows(task, 
 def test_mstl_takes_the_week_of_hours_where_it_is_long_enough(rng):
     values = np.sin(np.arange(400) * 2 * np.pi / 24) + 3 * (np.arange(400) // 24 % 7 == 0) + 0.01 * rng.normal(size=400)
     fitted = fit_baseline("mstl", [{"item_id": "x", "target": values}], 24)
-    ((row, _),) = fitted.series["x"]
+    (row,) = fitted.series["x"]
     ahead = row.quantiles(values, 168)[LEVELS.index(0.5)]
     expected = np.sin(np.arange(400, 568) * 2 * np.pi / 24) + 3 * (np.arange(400, 568) // 24 % 7 == 0)
     assert np.abs(ahead - expected).mean() < 0.2
@@ -576,7 +586,7 @@ def test_multivariate_baselines_are_those_of_each_target(task):
 def test_processes_do_not_change_the_fits(task):
     alone, spread = (fit_baseline("auto_ets", task.train, 7, workers=workers) for workers in (1, 2))
     for item, rows in alone.series.items():
-        for (one, _), (other, _) in zip(rows, spread.series[item], strict=True):
+        for one, other in zip(rows, spread.series[item], strict=True):
             history = task.train[0]["target"]
             np.testing.assert_array_equal(one.quantiles(history, 5), other.quantiles(history, 5))
 

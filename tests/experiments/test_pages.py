@@ -80,5 +80,5 @@ def test_the_table_of_particles_has_means_over_splits_and_says_what_was_not_run(
         ]
     )
     lines = page_of("experiments.stein.page").table(rows)
-    assert "| boston | 0 and 2 | 2.96 / -2.50 | 3 ± 1 / -6 ± 2 | 2.56 / -2.43 | - |" in lines
+    assert "| boston | 0 and 2 | 2.96 / -2.50 | 3 (1) / -6 (2) | 2.56 / -2.43 | - |" in lines
     assert "| yacht | 0 | 0.86 / -1.23 | - | 0.47 / -0.81 | - |" in lines

@@ -92,7 +92,9 @@ def _irregular(chosen: Regimes, opened: Opened) -> int:
     return 0
 
 
-def _figure(net: AbstractForecaster, report: RegimeReport, table: pd.DataFrame, entry: dict[str, Any], label: str) -> Any:
+def _figure(
+    net: AbstractForecaster, report: RegimeReport, table: pd.DataFrame, entry: dict[str, Any], label: str
+) -> Any:
     """The picture of a series: its values, its regimes, and the intervals of their changes."""
     assert isinstance(net.inference, AbstractRegimeInference)
     item = entry["item_id"]

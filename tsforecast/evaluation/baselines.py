@@ -2,8 +2,8 @@
 
 A name is the method as its library has it. Each is fitted once, on the training range, and carried to later forecast
 dates without refitting, so a baseline knows exactly what a model knows. Forecasts are quantiles at every level that
-`score` reads. Where the training range of a series has no negative value, negative quantiles are set to 0. A series
-that is forecast in another way than the name says is counted among the deviations.
+`score` reads. Where a series has no negative value before the forecast, negative quantiles are set to 0. A series that
+is forecast in another way than the name says is counted among the deviations.
 """
 
 import logging
@@ -126,12 +126,12 @@ class Baseline:
 
     Attributes:
         name: Name it was asked by.
-        series: By item id, one fitted form per target dimension, and its lowest possible value (0, or -inf).
+        series: By item id, one fitted form per target dimension.
         deviations: Number of series that are forecast in another way than the name says, by this way.
     """
 
     name: str
-    series: dict[str, list[tuple[FittedSeries, float]]]
+    series: dict[str, list[FittedSeries]]
     deviations: Counter[str]
 
     def predictor(self, prediction_length: int) -> Predictor:
@@ -153,8 +153,8 @@ class _BaselinePredictor(Predictor):
                 raise ValueError(f"expected a series that {self.baseline.name} was fitted to, but {item!r} was not")
             target = np.asarray(entry["target"], np.float64)
             rows = [
-                np.maximum(self._quantiles(fitted, fill_missing(row)), lowest)
-                for row, (fitted, lowest) in zip(np.atleast_2d(target), self.baseline.series[item], strict=True)
+                self._quantiles(fitted, fill_missing(row))
+                for row, fitted in zip(np.atleast_2d(target), self.baseline.series[item], strict=True)
             ]
             array = rows[0] if target.ndim == 1 else np.stack(rows, axis=-1)
             with expected_alias_warnings():
@@ -163,11 +163,11 @@ class _BaselinePredictor(Predictor):
 
     def _quantiles(self, fitted: FittedSeries, history: Array) -> Array:
         quantiles = fitted.quantiles(history, self.prediction_length)
-        if not isinstance(fitted, Classical) or plausible(quantiles, history):
-            return quantiles
-        self.baseline.deviations[NAIVE_LATER] += 1
-        logger.warning("%s: %s", self.baseline.name, NAIVE_LATER)
-        return SeasonalNaive.fit(history, 1).quantiles(history, self.prediction_length)
+        if isinstance(fitted, Classical) and not plausible(quantiles, history):
+            self.baseline.deviations[NAIVE_LATER] += 1
+            logger.warning("%s: %s", self.baseline.name, NAIVE_LATER)
+            quantiles = SeasonalNaive.fit(history, 1).quantiles(history, self.prediction_length)
+        return quantiles if (history < 0).any() else np.maximum(quantiles, 0.0)
 
 
 def fit_baseline(
@@ -196,12 +196,11 @@ def fit_baseline(
     lag = int(lag) if lag else season if seasonal else 1
     rows = [(str(entry["item_id"]), np.asarray(row, np.float64)) for entry in train for row in _targets(entry)]
     work = partial(_fit_one, fit, lag, least)
-    series: dict[str, list[tuple[FittedSeries, float]]] = {}
+    series: dict[str, list[FittedSeries]] = {}
     deviations: Counter[str] = Counter()
     fits = follow(_map(work, [row for _, row in rows], workers if slow else 1), name, len(rows), "fits")
-    for (item, row), (fitted, remarks) in zip(rows, fits, strict=True):
-        lowest = -np.inf if (row[np.isfinite(row)] < 0).any() else 0.0
-        series.setdefault(item, []).append((fitted, lowest))
+    for (item, _), (fitted, remarks) in zip(rows, fits, strict=True):
+        series.setdefault(item, []).append(fitted)
         deviations.update(remarks)
     for remark, count in deviations.items():
         logger.warning("%s: %d of %d %s", name, count, len(rows), remark)

@@ -24,8 +24,8 @@ from tsforecast.io.files import replace_file
 
 Protocol = Literal["rolling", "long_term"]
 BASELINES_NOTE = (
-    "Baselines are fitted once, before the test windows. Their quantiles below 0 are 0 where the training range has no "
-    "negative value."
+    "Baselines are fitted once, before the test windows. Their quantiles below 0 are 0 where a series has no negative "
+    "value before the forecast."
 )
 PROTOCOLS: tuple[Protocol, ...] = ("rolling", "long_term")
 

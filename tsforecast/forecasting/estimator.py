@@ -207,7 +207,10 @@ class StateSpaceEstimator(AbstractEstimator):
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO and from_predictor is not None:
             raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
-        settled, workers = self.settled(training_data, from_predictor), {"num_workers": num_workers, "num_prefetch": num_prefetch}
+        settled, workers = (
+            self.settled(training_data, from_predictor),
+            {"num_workers": num_workers, "num_prefetch": num_prefetch},
+        )
         settled._columns, settled._categories = self._columns, self._categories
         data = (training_data, validation_data, from_predictor)
         return settled._trained_on_grid(*data, shuffle_buffer_length, cache_data, ckpt_path, workers)
