@@ -150,7 +150,7 @@ def test_covariates_that_change_are_a_cause():
         for e in make_entries(2, LENGTH, missing=False)
     ]
     train = [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, :-HORIZON]} for e in entries]
-    predictor = make_estimator("issm", epochs=1, scaling="none").train(train)
+    predictor = make_estimator("issm", epochs=1, scaling="none", effects="given").train(train)
     later = [{**e, "feat_dynamic_real": e["feat_dynamic_real"].copy()} for e in entries]
     for entry in later:
         entry["feat_dynamic_real"][0, -1] += 2.0

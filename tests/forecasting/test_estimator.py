@@ -239,9 +239,8 @@ def feature_entries(targets=None):
 def test_features(model, targets, tmp_path):
     data = ListDataset(feature_entries(targets), freq="1h", one_dim_target=targets is None)
     training = [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, :-HORIZON]} for e in data]
-    estimator = make_estimator(
-        model, freq="1h", **({"components": "level", "scales": "network"} if model == "issm" else {})
-    )
+    options = {"components": "level", "scales": "network"} if model == "issm" else {}
+    estimator = make_estimator(model, freq="1h", effects="given", **options)
     predictor = estimator.train(training, training)
     predictor.serialize(tmp_path)
     forecasts = seeded(predictor, data)
@@ -1065,7 +1064,7 @@ def test_all_steps_are_trained_on_where_a_covariate_varies_in_early_ones_alone()
     entry = {"item_id": "a", "start": pd.Period("2024-01-01", "h"), "target": np.arange(60 * 24) % 7 + 1.0}
 
     def trained(on, train_length=None):
-        estimator = make_estimator(freq="h", epochs=1, train_length=train_length)
+        estimator = make_estimator(freq="h", epochs=1, train_length=train_length, effects="given")
         promotion = np.arange(60 * 24 + HORIZON) == on
         estimator.train([{**entry, "feat_dynamic_real": promotion[None].astype(np.float32)}])
         return estimator.on_grid.train_length

@@ -586,7 +586,7 @@ def test_covariates_come_with_observations_and_forecasts(tmp_path):
     entries = [
         {**e, "feat_dynamic_real": 5 + rng.normal(size=(1, len(e["target"]) + HORIZON))} for e in make_entries(count=2)
     ]
-    predictor = make_estimator("issm", epochs=1).train(entries)
+    predictor = make_estimator("issm", epochs=1, effects="given").train(entries)
     save_predictor(predictor, tmp_path / "predictor")
     first = [{**e, "target": e["target"][:30]} for e in entries]
     begin_store(tmp_path / "store", tmp_path / "predictor", [Source("all", lambda: first)], device="cpu")

@@ -15,6 +15,8 @@ from tsforecast.analysis.residuals import ERROR, mean_squares, num_states, parts
 from tsforecast.core.disturbances import SEGMENT, disturbances
 from tsforecast.core.outliers import ErrorWatch, outliers
 from tsforecast.data.checks import as_numbers
+from tsforecast.data.effects.effects import restored
+from tsforecast.data.effects.link import moved
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor
@@ -43,6 +45,8 @@ class Account:
         shocks: Auxiliary residuals of shocks to parts of the state, see `Disturbances`, from `begin` on; by part. Of
             mixtures roots of their mean squares, and under "error" those of observations.
         changed: Steps at which many outliers in a row show that the series has changed, see `tsforecast.core.outliers`.
+        effect: Of covariates, which the model does not see, at every step; None where it has been given them.
+        link: Of this effect, see `Effects.adjusted`.
     """
 
     item_id: str | None
@@ -55,6 +59,8 @@ class Account:
     info: Mapping[str, Any] | None
     shocks: dict[str, Float[NDArray[np.float64], " step"]]
     changed: Bool[NDArray[np.bool_], " time"]
+    effect: Float[NDArray[np.float64], " time"] | None = None
+    link: Float[NDArray[np.float64], "3"] | None = None
 
     def errors(self, given_all: bool = False, more: float = 0.0) -> Float[NDArray[np.float64], "time target"]:
         """Return standardised errors: normal scores of the values, NaN where one is missing or not predicted.
@@ -66,7 +72,10 @@ class Account:
         marginals = self.others if given_all else self.predicted
         assert marginals is not None
         scores = np.full(self.values.shape, np.nan)
-        known = np.ldexp(self.values[self.begin :] + more, -self.exponents)
+        seen = self.values[self.begin :] + more
+        if self.effect is not None and self.link is not None:
+            seen = moved(seen, -self.effect[self.begin :, None], *self.link[:2])
+        known = np.ldexp(seen, -self.exponents)
         filled = torch.from_numpy(np.nan_to_num(known)).unsqueeze(1)
         scores[self.begin :] = np.where(np.isnan(known), np.nan, marginals.normal_score(filled).squeeze(1).numpy())
         return scores
@@ -88,6 +97,8 @@ class Account:
         levels = torch.special.ndtr(torch.tensor(scores, dtype=torch.float64)).clamp(1e-300, 1 - 1e-16)
         quantiles = np.full((len(scores), *self.values.shape), np.nan)
         quantiles[:, self.begin :] = np.ldexp(marginals.quantile(levels).squeeze(2).numpy(), self.exponents)
+        if self.effect is not None and self.link is not None:
+            return restored(quantiles, self.effect[:, None], self.link)
         return quantiles
 
 
@@ -111,9 +122,13 @@ def accounts(
     histories = predictor.histories()
     waiting: dict[tuple[int, int], list[int]] = {}
     windows: list[dict[str, Any]] = []
+    effect: dict[int, NDArray[np.float64]] = {}
+    links: dict[int, NDArray[np.float64]] = {}
     for number, (entry, first) in enumerate(zip(entries, learn, strict=True)):
         histories.check(entry)
         (prepared,) = histories.transform(iter([entry]), is_train=True)
+        if "effect" in prepared:
+            effect[number], links[number] = prepared["effect"], prepared["link"]
         windows.append(since_first_value(cut(prepared, len(prepared["target"]), None, 0)))
         length = len(windows[-1]["past_target"])
         waiting.setdefault((length, first - len(prepared["target"]) + length), []).append(number)
@@ -122,7 +137,9 @@ def accounts(
         size = _together(histories, windows[places[0]], length)
         for here in (places[k : k + size] for k in range(0, len(places), size)):
             group = _batch(histories, [windows[k] for k in here], max(first, 1))
-            by_place.update((k, _account(entries[k], *one)) for k, one in zip(here, group, strict=True))
+            for k, one in zip(here, group, strict=True):
+                effects = [effect[k], links[k]] if k in effect else [None, None]
+                by_place[k] = _account(entries[k], *one, *effects)
     yield from (by_place[k] for k in range(len(entries)))
 
 
@@ -133,6 +150,8 @@ def _account(
     shocks: dict[str, NDArray[Any]],
     exponents: NDArray[np.int64],
     changed: NDArray[np.bool_],
+    effect: NDArray[np.float64] | None,
+    link: NDArray[np.float64] | None,
 ) -> Account:
     values = as_numbers(entry["target"]).astype(np.float64)
     values = values[:, None] if values.ndim == 1 else values.T
@@ -140,7 +159,18 @@ def _account(
     info = entry.get("info")
     since = np.append(np.zeros(begin, bool), changed)
     return Account(
-        entry.get("item_id"), entry["start"], values, begin, predicted, others, exponents, info, shocks, since
+        entry.get("item_id"),
+        entry["start"],
+        values,
+        begin,
+        predicted,
+        others,
+        exponents,
+        info,
+        shocks,
+        since,
+        effect,
+        link,
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from tsforecast.analysis.mixture_parts import mixture_parts
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
+from tsforecast.data.effects.effects import restored
 from tsforecast.data.magnitude import in_units
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
@@ -17,6 +18,8 @@ from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.inference import AbstractLinearMixture
+
+Parts = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def explain(
@@ -32,7 +35,8 @@ def explain(
     Parts are the components of the model, as the smoother sees them behind the end of the data; the location of the
     series belongs to the first. All is in transformed units: under a transformation such as log1p the parts add up on
     the scale of the logarithm. In models with particles parts are estimates. Of a bank or a pool of linear models they
-    add up in the units of the data, see `tsforecast.analysis.mixture_parts`.
+    add up in the units of the data, see `tsforecast.analysis.mixture_parts`. Curves of covariates, see
+    `tsforecast.data.effects`, are one part, in the units of the data: what they change when all else is there.
 
     Args:
         predictor: Of a model whose state has components with names, or of a bank or pool of linear models.
@@ -81,7 +85,7 @@ def explain(
 
 def _parts(
     predictor: StateSpacePredictor, net: AbstractForecaster, entry: Mapping[str, Any], hidden: int, seed: int
-) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
+) -> Parts | None:
     """Return mean and standard deviation of each part over the horizon.
 
     The steps of the forecast are missing values behind the history, which the smoother fills.
@@ -109,15 +113,16 @@ def _parts(
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
         parts = net.inference.decompose(batch)
-    return {
+    found = {
         name: tuple(in_units(x[0, -horizon:].cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
         for name, pair in parts.items()
     }
+    return _with_covariates(found, prepared, length)  # pyright: ignore[reportArgumentType]
 
 
 def _mixed(
     predictor: StateSpacePredictor, mixture: AbstractLinearMixture[Any], entry: Mapping[str, Any], hidden: int
-) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
+) -> Parts | None:
     """Return the parts of a forecast of a mixture of linear models; None for a series without earlier values."""
     known = _without_last(entry, hidden)
     if known is None:
@@ -128,10 +133,27 @@ def _mixed(
     batch = collate([window], predictor.device, exponents)
     with torch.no_grad():
         parts = mixture_parts(predictor.prediction_net, mixture, batch)
-    return {
+    found = {
         name: tuple(in_units(x.cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
         for name, pair in parts.items()
     }
+    return _with_covariates(found, prepared, len(known))  # pyright: ignore[reportArgumentType]
+
+
+def _with_covariates(parts: Parts, prepared: dict[str, Any], length: int) -> Parts:
+    """Return the parts of a forecast behind some steps with the effect of covariates that was taken from the data.
+
+    It is the part "covariates", the last one, and belongs to the sum; deviations are to the first order.
+    """
+    if "effect" not in prepared:
+        return parts
+    mean, deviation = (x.astype(np.float64) for x in parts["fit"])
+    effect, link = prepared["effect"][length : length + len(mean)], prepared["link"]
+    step = np.maximum(deviation, 1e-9 * np.abs(mean)) + 1e-300
+    slope = (restored(mean + step, effect, link) - restored(mean - step, effect, link)) / (2 * step)
+    whole = restored(mean, effect, link)
+    others = {name: pair for name, pair in parts.items() if name != "fit"}
+    return others | {"covariates": (whole - mean, np.zeros_like(mean)), "fit": (whole, slope * deviation)}
 
 
 def _without_last(entry: Mapping[str, Any], hidden: int) -> np.ndarray | None:
@@ -146,8 +168,8 @@ def _without_last(entry: Mapping[str, Any], hidden: int) -> np.ndarray | None:
 def _frame(
     predictor: StateSpacePredictor,
     entry: Mapping[str, Any],
-    now: Mapping[str, tuple[np.ndarray, np.ndarray]] | None,
-    was: Mapping[str, tuple[np.ndarray, np.ndarray]] | None,
+    now: Parts | None,
+    was: Parts | None,
 ) -> pd.DataFrame:
     assert now is not None
     length, horizon = np.shape(entry["target"])[-1], predictor.prediction_length

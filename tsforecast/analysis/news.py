@@ -267,6 +267,11 @@ def _linear(predictor: StateSpacePredictor) -> AbstractLinearMixture[Any]:
             f"expected a model whose forecast is linear in the observations (issm, gls, deepstate), or a bank or pool "
             f"of such models, got {type(net).__name__}, in which shares of observations do not add up"
         )
+    if getattr(predictor.input_transform, "effects", None) is not None:
+        raise ValueError(
+            "expected a model that is given its covariates, got one from whose targets their curves are taken, in "
+            "which changes do not add up: train with effects='given' (--effects given)"
+        )
     linear = copy.deepcopy(net).cpu().double().eval().inference.linear
     assert linear is not None
     return linear

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.data.checks import as_numbers
+from tsforecast.data.effects.effects import MEMORY, Effects
 from tsforecast.seasons import season_index
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Prepare(MapTransformation):
         static_units: (location, scale) of each static number used: they are standardised.
         dynamic_units: Likewise of each covariate known in advance.
         num_targets: Components of the target.
+        effects: A record of the effects of covariates that are taken from targets, see `Effects`; None for none.
 
     Raises:
         ValueError: From its call, if an entry does not have what the model was trained with; the message names the
@@ -76,6 +78,7 @@ class Prepare(MapTransformation):
         static_units: list[list[float]] | None = None,
         dynamic_units: list[list[float]] | None = None,
         num_targets: int = 1,
+        effects: dict[str, object] | None = None,
     ) -> None:
         self.prediction_length = prediction_length
         self.seasons = tuple(seasons)
@@ -84,6 +87,7 @@ class Prepare(MapTransformation):
         self.static_units = np.asarray(static_units or [], dtype=np.float64).reshape(-1, 2)
         self.dynamic_units = np.asarray(dynamic_units or [], dtype=np.float64).reshape(-1, 2)
         self.num_targets = num_targets
+        self.effects = None if effects is None else Effects.of_record(effects)
         self._said_unknown = False
         self._scored = 0
 
@@ -99,6 +103,7 @@ class Prepare(MapTransformation):
 
     def map_transform(self, data: dict[str, Any], is_train: bool) -> dict[str, Any]:
         """The prepared entry, its targets in float64; identity fields of the original are kept."""
+        data = data if self.effects is None else self.effects.adjusted(data)
         target = np.atleast_2d(as_numbers(data[FieldName.TARGET]).astype(np.float64)).T
         self._expect(data, "the target", target.shape[1], self.num_targets)
         if is_train and len(target) <= self._scored:
@@ -134,7 +139,15 @@ class Prepare(MapTransformation):
                 )
             known[: len(given)] = given
         entry["known_future"] = known
-        return entry | {name: data[name] for name in ("item_id", "info") if name in data}
+        if "effect" in data:
+            effect = data["effect"][:length]
+            if len(effect) < length and not is_train:
+                raise ValueError(
+                    f"series {data.get('item_id')!r}: expected feat_dynamic_real over {length} steps from "
+                    f"{data[FieldName.START]} on, got {len(effect)}"
+                )
+            entry["effect"] = np.pad(effect, (0, length - len(effect)), mode="edge" if len(effect) else "constant")
+        return entry | {name: data[name] for name in ("item_id", "info", "link", MEMORY) if name in data}
 
     def _expect(self, data: dict[str, Any], name: str, size: int, expected: int) -> None:
         if size != expected:

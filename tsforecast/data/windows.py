@@ -15,6 +15,7 @@ _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
 _TARGETS = ("past_target", "future_target", "known_future")
 _SMALL, _RECENT = 0.05, 5  # share of the median of so many values
 _PER_SERIES = ("series_index", "static_cat", "static_real", "known_future")
+_OF_EFFECTS = "effect"  # of covariates, which were taken from the targets; only some entries have it
 
 
 @lru_cache(maxsize=4096)
@@ -33,8 +34,8 @@ def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dic
         future: Steps of the future; arrays which end at the split, as the target does at prediction, have none.
     """
     first = 0 if past is None else max(split - past, 0)
-    window = {name: entry[name] for name in _PER_SERIES}
-    for name in _PER_STEP:
+    window = {name: entry[name] for name in (*_PER_SERIES, "link") if name in entry}
+    for name in (*_PER_STEP, _OF_EFFECTS) if _OF_EFFECTS in entry else _PER_STEP:
         window[f"past_{name}"] = entry[name][first:split]
         if split < len(entry[name]):
             window[f"future_{name}"] = entry[name][split : split + future]
@@ -51,7 +52,8 @@ def since_first_value(window: dict[str, Any]) -> dict[str, Any]:
         window: As `cut` makes it.
     """
     begin = first_value(window["past_target"], window["past_observed"])
-    return window | {f"past_{name}": window[f"past_{name}"][begin:] for name in _PER_STEP} if begin else window
+    names = [f"past_{name}" for name in (*_PER_STEP, _OF_EFFECTS) if f"past_{name}" in window]
+    return window | {name: window[name][begin:] for name in names} if begin else window
 
 
 def first_value(values: np.ndarray, observed: np.ndarray) -> int:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 _SERIES = 256  # that parameters are fitted to, at most: all have the same
 _BATCH = 64  # windows of a step, at most
-_MOST_STEPS = 400  # of a training window, above which nothing is trained but by the effects of covariates
+_MOST_STEPS = 400  # of a training window, above which nothing is trained but effects of covariates, in closed form
 
 
 def forecast(
@@ -77,7 +77,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     several = any(np.ndim(entry["target"]) > 1 for entry in entries)
     median = float(np.median([entry["target"].shape[-1] for entry in entries]))
     length = min(context_by_frequency(task.freq, 0) + task.prediction_length, median)
-    learns = several or length <= _MOST_STEPS or "feat_dynamic_real" in entries[0]
+    learns = several or length <= _MOST_STEPS
     model = "gls" if several else "bank"
     if learns and len(entries) > _SERIES and not task.categories:  # a category without a series would be unknown
         log.info("%s learns from %d of %d series, since all have the same parameters", model, _SERIES, len(entries))

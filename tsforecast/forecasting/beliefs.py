@@ -18,6 +18,7 @@ from tsforecast.core.particles.state import ParticleState
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import BEGINNING, place_of, placed, saved_place
 from tsforecast.data.checks import as_numbers
+from tsforecast.data.effects.effects import MEMORY
 from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
@@ -41,7 +42,7 @@ class LiveBelief(Generic[End]):
         end: First period that has not been seen. Of a series with a clock of its own, the time of its last observation,
             in nanoseconds since 1970.
         belief: One series wide; its scale is that of the history with which filtering began.
-        static: Static features of the series, as they were given.
+        static: Static features of the series, as they were given, and from which to go on with effects of covariates.
         begun: Whether a value has been seen. A series begins at its first value, and has its scale from there.
         exponents: Exponents of the powers of two by which its targets are divided, see `tsforecast.data.magnitude`.
         info: Of its entry, see `tsforecast.data.calendar.stamps`.
@@ -253,7 +254,7 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
     tensors = [values for values in pytree.tree_leaves(belief) if values is not None]
     if any(bool(values.isnan().any()) for values in tensors) or not (belief["scale"] > 0).all():
         raise ValueError(f"series {item!r:.80}: expected numbers, and scales above 0")
-    if not set(static) <= set(_STATIC):
+    if not set(static) <= {*_STATIC, MEMORY}:
         raise ValueError(f"series {item!r:.80}: expected static features only, got {[*static]!r:.80}")
     if not is_timed:
         with expected_alias_warnings():

@@ -21,13 +21,13 @@ from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.clock_training import ClockTraining, default_epochs
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
-from tsforecast.forecasting.grid_training import BATCH, GridTraining
+from tsforecast.forecasting.grid_training import BATCH, CURVES, GridTraining
 from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset, with_regimes
 from tsforecast.forecasting.selection import Selection
 from tsforecast.forecasting.training import fit
 from tsforecast.models import AbstractForecaster
-from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.wording import listed
 
 _UNKNOWN = "D"  # the frequency by which options are checked while that of the data is not known
@@ -83,6 +83,9 @@ class StateSpaceEstimator(AbstractEstimator):
             for a short list of likely ones.
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
+        effects: Of covariates: "curves" are fitted in closed form and taken from the targets, see
+            `tsforecast.data.effects`, and the model sees what is left; "given" leaves covariates to the model, which
+            has a straight line for each, or a network. "auto" takes curves in bank, gls, issm and pool of one target.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models
             with a switch on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but
             the weights of its structures, by the past of each series.
@@ -115,6 +118,7 @@ class StateSpaceEstimator(AbstractEstimator):
         time_budget: float | None = None,
         models: str | None = None,
         use_feat_static_cat: bool = True,
+        effects: str = AUTO,
         trainer_kwargs: dict[str, Any] | None = None,
         **hyperparameters: Any,
     ) -> None:
@@ -126,6 +130,8 @@ class StateSpaceEstimator(AbstractEstimator):
         self.plateau, self.time_budget = plateau or 0.0, time_budget
         self.prediction_length, self.history_length = prediction_length, history_length
         self.use_feat_static_cat = use_feat_static_cat
+        one_of((AUTO, CURVES, "given"), effects=effects)
+        self.effects = effects
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
         self.on_clock: ClockTraining | None = None
         if horizon is not None:
@@ -207,10 +213,8 @@ class StateSpaceEstimator(AbstractEstimator):
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO and from_predictor is not None:
             raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
-        settled, workers = (
-            self.settled(training_data, from_predictor),
-            {"num_workers": num_workers, "num_prefetch": num_prefetch},
-        )
+        settled = self.settled(training_data, from_predictor)
+        workers = {"num_workers": num_workers, "num_prefetch": num_prefetch}
         settled._columns, settled._categories = self._columns, self._categories
         data = (training_data, validation_data, from_predictor)
         return settled._trained_on_grid(*data, shuffle_buffer_length, cache_data, ckpt_path, workers)
@@ -226,6 +230,8 @@ class StateSpaceEstimator(AbstractEstimator):
         workers: dict[str, int | None],
     ) -> TrainOutput:
         """Return what has been trained on entries of a grid, by an estimator that data decide no more of."""
+        self.on_grid = self.on_grid.with_effects(training_data, self.effects, from_predictor)
+        training_data, validation_data = (self.on_grid.adjusted(data) for data in (training_data, validation_data))
         self.on_grid = self.on_grid.for_data(training_data, self.use_feat_static_cat, from_predictor)
         if validation_data is not None:
             self.on_grid.check(validation_data, self.prediction_length)

@@ -10,7 +10,10 @@ from gluonts.model.forecast import Quantile, SampleForecast
 from numpy.typing import NDArray
 
 from tsforecast.core.gaussian import map_tensors
+from tsforecast.data.effects.effects import Taken
 from tsforecast.models.parts.marginals import Marginals
+
+_MIDDLES = tuple((np.arange(200) + 0.5) / 200)  # levels whose quantiles have the mean of a distribution
 
 
 class BatchMarginals:
@@ -19,41 +22,50 @@ class BatchMarginals:
     Args:
         marginals: Distributions of the targets, divided by powers of two.
         exponents: The exponents of these powers, (series, target).
+        taken: Effects of covariates that were taken from the targets; None for none.
     """
 
-    def __init__(self, marginals: Marginals, exponents: NDArray[np.int64]) -> None:
+    def __init__(self, marginals: Marginals, exponents: NDArray[np.int64], taken: Taken | None = None) -> None:
         on_cpu = marginals.mean.device.type == "cpu"  # to ask each tensor takes as long as a quantile
         self.marginals = marginals if on_cpu else map_tensors(lambda x: x.cpu(), marginals)
-        self.exponents = exponents
+        self.exponents, self.taken = exponents, taken
         self._quantiles: dict[tuple[float, ...], NDArray[np.float64]] = {}
 
     def quantiles(self, levels: tuple[float, ...]) -> NDArray[np.float64]:
         """Return quantiles (level, series, horizon, target) in the units of the data."""
         if levels not in self._quantiles:
             found = self.marginals.quantile(torch.tensor(levels, dtype=torch.float64)).numpy()
-            self._quantiles[levels] = np.ldexp(found, self.exponents[:, None])
+            found = np.ldexp(found, self.exponents[:, None])
+            self._quantiles[levels] = found if self.taken is None else self.taken.restored(found)
         return self._quantiles[levels]
 
     @cached_property
     def mean(self) -> NDArray[np.float64]:
-        """Return means (series, horizon, target) in the units of the data."""
-        return np.ldexp(self.marginals.expectation().numpy(), self.exponents[:, None])
+        """Return means (series, horizon, target) in the units of the data.
+
+        Behind effects of covariates they are means of quantiles, where the scale of these bends.
+        """
+        if self.taken is None or not self.taken.bends:
+            found = np.ldexp(self.marginals.expectation().numpy(), self.exponents[:, None])
+            return found if self.taken is None else self.taken.restored(found)
+        return self.quantiles(_MIDDLES).mean(0)
 
     def of(self, series: int) -> "BatchMarginals":
         """Return those of one of the series."""
         rows = slice(series, series + 1)
-        return BatchMarginals(self.marginals.of(rows), self.exponents[rows])
+        taken = None if self.taken is None else self.taken.of(rows)
+        return BatchMarginals(self.marginals.of(rows), self.exponents[rows], taken)
 
     def of_target(self, target: int) -> "BatchMarginals":
         """Return those of one of the targets."""
-        return BatchMarginals(self.marginals.of_target(target), self.exponents[:, target : target + 1])
+        return BatchMarginals(self.marginals.of_target(target), self.exponents[:, target : target + 1], self.taken)
 
     # As arrays: each tensor that goes to another process keeps a file open.
     def __reduce__(self) -> tuple[Any, ...]:
         found = self.marginals
         arrays = tuple(x.numpy() for x in (found.log_weight, found.mean, found.deviation, found.size))
         bounds = None if found.bounds is None else found.bounds.numpy()
-        return _rebuilt, (arrays, found.transformations, found.clip, found.names, bounds, self.exponents)
+        return _rebuilt, (arrays, found.transformations, found.clip, found.names, bounds, self.exponents, self.taken)
 
 
 def _rebuilt(
@@ -63,11 +75,13 @@ def _rebuilt(
     names: tuple[str, ...],
     bounds: NDArray[np.float64] | None,
     exponents: NDArray[np.int64],
+    taken: Taken | None,
 ) -> BatchMarginals:
     """Return what was sent."""
     log_weight, mean, deviation, size = (torch.from_numpy(x) for x in arrays)
     ends = None if bounds is None else torch.from_numpy(bounds)
-    return BatchMarginals(Marginals(log_weight, mean, deviation, size, transformations, clip, names, ends), exponents)
+    marginals = Marginals(log_weight, mean, deviation, size, transformations, clip, names, ends)
+    return BatchMarginals(marginals, exponents, taken)
 
 
 class ExactForecast(SampleForecast):

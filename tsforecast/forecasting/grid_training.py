@@ -11,8 +11,10 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.checks import check_entries, refuse_endless
+from tsforecast.data.effects.effects import COVARIATES, Adjusted, Effects, fit_effects
 from tsforecast.data.epochs import EpochLoader
 from tsforecast.data.transform import Prepare
+from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.data_summary import (
     DataSummary,
     adopt,
@@ -42,6 +44,8 @@ log = logging.getLogger(__name__)
 
 BATCH = 64
 _LONG_CONTEXT = 1000
+CURVES = "curves"
+_CURVED = ("bank", "gls", "issm", "pool")  # models from whose targets effects are taken by default
 _LEAST_BATCHES, _LEAST_POOLED = 4, 12  # few epochs of a few series are not enough
 _MEASURED_FROM = 8  # windows of a batch, whose memory is then measured before the training
 # Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
@@ -59,6 +63,7 @@ class GridTraining:
         change: Of them, see `typical_change`.
         move: Of them, see `largest_move`.
         units: One centre and one unit of all of them, where the model is scaled by these.
+        effects: Of covariates, which are taken from the targets; None where the model takes the covariates.
     """
 
     model: str
@@ -77,6 +82,7 @@ class GridTraining:
     change: float = 1.0
     move: float = 0.0
     units: Mapping[str, float] = field(default_factory=dict)
+    effects: Effects | None = None
 
     def with_lengths(
         self, context_length: int | None, train_length: int | None, train_horizon: int | None
@@ -114,6 +120,34 @@ class GridTraining:
         support = "real" if likelihood is None else likelihood.support
         largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
         check_entries(data, self.freq, min_longest=future + 1, support=support, largest=largest)
+
+    def with_effects(self, data: Any, wanted: str, from_predictor: PyTorchPredictor | None) -> "GridTraining":
+        """Return the training with the effects of covariates that are taken from targets before the model sees them.
+
+        Args:
+            data: GluonTS data entries.
+            wanted: "curves", "given" or "auto", see `StateSpaceEstimator`.
+            from_predictor: A predictor to start from, whose effects stay.
+        """
+        if from_predictor is not None:
+            known = from_predictor.input_transform
+            return replace(self, effects=known.effects if isinstance(known, Prepare) else None)
+        first = next(iter(data), None)
+        bends = self.hyperparameters.get("transformation", "auto") in ("auto", "none", "symlog", "symsqrt", "asinh")
+        usual = self.model in _CURVED and bends and "likelihood" not in self.hyperparameters
+        if wanted not in (CURVES, *([AUTO] if usual else [])) or not len((first or {}).get(COVARIATES, ())):
+            return self
+        self.check(data, self.prediction_length if self.far else self.train_horizon)
+        found = fit_effects(data, self.freq)
+        if found is None:
+            log.info("covariates are given to %s as they are: none varies, or there are several targets", self.model)
+        else:
+            log.info("%s", found)
+        return replace(self, effects=found)
+
+    def adjusted(self, data: Any) -> Any:
+        """Return entries without the effects of covariates."""
+        return data if data is None or self.effects is None else Adjusted(data, self.effects)
 
     def for_data(self, data: Any, use_feat_static_cat: bool, from_predictor: PyTorchPredictor | None) -> "GridTraining":
         """Return the training with all that the data say, which are checked; it fits the predictor to start from."""
@@ -167,7 +201,9 @@ class GridTraining:
         """Return the transformation from entries to arrays, with these seasons."""
         found = self.known
         sizes = (found.items, found.cardinality, found.static_units, found.dynamic_units, found.num_targets)
-        return Prepare(self.prediction_length, list(seasons), *sizes)
+        return Prepare(
+            self.prediction_length, list(seasons), *sizes, None if self.effects is None else self.effects.record
+        )
 
     def module(self) -> AbstractForecaster:
         """Return the untrained model."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.checks import as_numbers, check_entries
+from tsforecast.data.effects.effects import Taken, restored
 from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast
@@ -142,7 +143,7 @@ class Histories:
         paths = self._paths(belief, batch, num_samples, exponents)
         if marginals is None:
             return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
-        exact = BatchMarginals(marginals, exponents)
+        exact = BatchMarginals(marginals, exponents, Taken.of_batch(batch, "future"))
         return [ExactForecast(exact, k, one, **c) for k, (one, c) in enumerate(zip(paths, common, strict=True))]
 
     def _paths(
@@ -158,9 +159,13 @@ class Histories:
         if count == 0:
             return [None] * len(exponents)
         samples = net.forecast(belief, batch, count)
+        taken = Taken.of_batch(batch, "future")
         if net.data.num_targets == 1:
             samples = samples.squeeze(-1)
-        return [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
+        paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
+        if taken is None:
+            return paths
+        return [restored(*one) for one in zip(paths, taken.effect, taken.link, strict=True)]
 
     def imputed(self, dataset: Iterable[dict[str, Any]], num_samples: int | None) -> Iterator[SampleForecast]:
         """Return joint samples of the missing values of every entry, given all that it has, in order."""
@@ -192,6 +197,9 @@ class Histories:
         samples = drawn[:, -len(prepared["target"]) :]
         paths = in_units(samples[..., 0] if self.net.data.num_targets == 1 else samples, exponents)
         values = compact(prepared["target"])
+        if "effect" in prepared:
+            paths = restored(paths, prepared["effect"], prepared["link"])
+            values = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
         if values.dtype == np.float64:  # the model saw them rounded to float32
             seen = prepared["observed"]
             paths = np.where(seen, values, paths) if paths.ndim == 3 else np.where(seen[:, 0], values[:, 0], paths)

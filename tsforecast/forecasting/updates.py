@@ -10,6 +10,7 @@ from gluonts.itertools import batcher
 from gluonts.model.forecast import Forecast
 
 from tsforecast.data.checks import refuse_frame
+from tsforecast.data.effects.effects import MEMORY
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.beliefs import LiveBelief, continued, join, split, static_features
 from tsforecast.forecasting.histories import Histories
@@ -43,11 +44,12 @@ def updated(
         seen[item] = None
         histories.check(entry)
         known = found.get(item)
-        static = static_features(entry) if known is None else known.static
+        static = static_features(entry) if known is None else {**known.static}
         info = entry.get("info") if known is None else known.info
         begins = known is None or not known.begun
         whole = entry if known is None else continued(known, entry)
         (prepared,) = histories.transform(iter([whole]), is_train=True)
+        static |= {MEMORY: prepared[MEMORY]} if MEMORY in prepared else {}
         window = cut(prepared, len(prepared["target"]), histories.history_length if begins else None, 0)
         window = since_first_value(window) if begins else window
         group = waiting.setdefault((begins, len(window["past_target"])), [])

@@ -50,6 +50,11 @@ class Engine:
         self.data = self.net.data
         transform = self.histories.transform
         assert isinstance(transform, Prepare)
+        if transform.effects is not None:
+            raise ValueError(
+                "expected a model that is given its covariates, got one from whose targets their curves are taken: a "
+                "service has no curves; train with effects='given' (--effects given)"
+            )
         self.transform = transform
         self.calendar = Calendar(predictor.freq, transform.seasons, place)
         self.layout = Layout(self.net)

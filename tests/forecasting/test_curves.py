@@ -1,0 +1,157 @@
+"""Models from whose targets curves of covariates are taken: forecasts, beliefs, imputations and answers."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsforecast.analysis.anomalies import anomalies
+from tsforecast.analysis.explain import explain
+from tsforecast.analysis.news import news
+from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
+from tsforecast.forecasting.estimator import StateSpaceEstimator
+from tsforecast.forecasting.predictor import load_predictor, save_predictor, with_prediction_length
+from tsforecast.live.engine import Engine
+
+HORIZON, STEPS = 7, 500
+
+
+def sales(seed=0, steps=STEPS):
+    """Return daily sales that cold and heat raise, and their temperature over the horizon too."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(steps + HORIZON)
+    warmth = 12 - 10 * np.cos(2 * np.pi * time / 365.25) + 4 * rng.normal(size=len(time))
+    target = 200 * np.exp(0.004 * (warmth - 12) ** 2 + 0.1 * (time % 7 == 0) + 0.03 * rng.normal(size=len(time)))
+    return target, warmth
+
+
+def entry(target, warmth, steps=STEPS, begin=0, item="shop"):
+    start = pd.Period("2020-01-06", "D") + begin
+    known = warmth[None, begin : steps + HORIZON]
+    return {"start": start, "target": target[begin:steps], "item_id": item, "feat_dynamic_real": known}
+
+
+def trained(model="bank", epochs=0, **options):
+    target, warmth = sales()
+    trainer = {"enable_progress_bar": False, "max_epochs": epochs}
+    estimator = StateSpaceEstimator(model, "D", HORIZON, seed=0, trainer_kwargs=trainer, **options)
+    return estimator.train([entry(target, warmth)])
+
+
+@pytest.fixture(scope="module")
+def bank():
+    return trained()
+
+
+def test_forecasts_follow_a_curve(bank):
+    straight, misses = trained(effects="given"), {}
+    target, warmth = sales()
+    for name, predictor in (("curves", bank), ("given", straight)):
+        days = range(300, STEPS, 10)
+        forecasts = predictor.predict([entry(target, warmth, day) for day in days], num_samples=0)
+        errors = [np.abs(f.quantile(0.5) - target[d : d + HORIZON]) for f, d in zip(forecasts, days, strict=True)]
+        misses[name] = np.mean(errors, 1)
+    gain = misses["given"] - misses["curves"]
+    assert gain.mean() > 5 * gain.std() / np.sqrt(len(gain))
+    assert misses["curves"].mean() < 0.5 * misses["given"].mean()
+
+
+@pytest.mark.parametrize("model", ["issm", "gls"])
+def test_other_models_follow_it_too(model):
+    target, warmth = sales()
+    (forecast,) = trained(model, 2).predict([entry(target, warmth)], num_samples=5)
+    lower, upper = (forecast.quantile(q) for q in (0.01, 0.99))
+    far = np.abs(warmth[STEPS:] - 12) > 8  # a straight line sees nothing there
+    assert np.all((target[STEPS:] > lower) & (target[STEPS:] < upper))
+    assert forecast.samples.shape == (5, HORIZON)
+    assert far.any()
+
+
+def test_a_mean_is_that_of_the_distribution_and_paths_have_its_quantiles(bank):
+    target, warmth = sales()
+    (forecast,) = bank.predict([entry(target, warmth)], num_samples=4000)
+    error = forecast.samples.std(0) / np.sqrt(4000)
+    assert np.all(np.abs(forecast.mean - forecast.samples.mean(0)) < 4 * error)
+    below = (forecast.samples < forecast.quantile(0.9)).mean(0)
+    assert np.all(np.abs(below - 0.9) < 4 * np.sqrt(0.09 / 4000))
+
+
+def test_beliefs_go_on_with_what_covariates_have_been(bank, tmp_path):
+    target, warmth = sales()
+    first = entry(target, warmth, 480)
+    whole = bank.filter([{**first, "feat_dynamic_real": warmth[None, :480]}])
+    save_beliefs(tmp_path / "beliefs.pt", whole.values(), bank.prediction_net)
+    kept = load_beliefs(tmp_path / "beliefs.pt", bank.prediction_net)
+    later = bank.update(kept, [entry(target, warmth, STEPS, 480)])
+    future = {"item_id": "shop", "feat_dynamic_real": warmth[None, STEPS:]}
+    (moved,) = bank.forecast_from(later, [future], num_samples=0)
+    # Scales are those with which filtering began: the forecast from all at once begins there, too.
+    again = bank.update(
+        bank.filter([{**first, "feat_dynamic_real": warmth[None, :480]}]), [entry(target, warmth, STEPS, 480)]
+    )
+    (other,) = bank.forecast_from(again, [future], num_samples=0)
+    np.testing.assert_allclose(moved.quantile(0.3), other.quantile(0.3), rtol=1e-6)
+    (direct,) = bank.predict([entry(target, warmth)], num_samples=0)
+    np.testing.assert_allclose(moved.quantile(0.5), direct.quantile(0.5), rtol=0.02)
+    with pytest.raises(ValueError, match="feat_dynamic_real"):
+        list(bank.forecast_from(later, [{"item_id": "shop"}], num_samples=0))
+
+
+def test_it_is_saved_and_read_again_and_takes_another_horizon(bank, tmp_path):
+    target, warmth = sales()
+    save_predictor(bank, tmp_path / "model")
+    again = load_predictor(tmp_path / "model")
+    (one,), (two,) = (p.predict([entry(target, warmth)], num_samples=0) for p in (bank, again))
+    np.testing.assert_array_equal(one.quantile(0.2), two.quantile(0.2))
+    shorter = {**entry(target, warmth), "feat_dynamic_real": warmth[None, : STEPS + 3]}
+    (three,) = with_prediction_length(again, 3).predict([shorter], num_samples=0)
+    np.testing.assert_allclose(three.quantile(0.2), one.quantile(0.2)[:3], rtol=1e-6)
+
+
+def test_gaps_are_filled_by_the_weather_of_their_days(bank):
+    target, warmth = sales()
+    holed = target.copy()
+    gap = np.arange(400, 460)
+    holed[gap] = np.nan
+    (filled,) = bank.impute([entry(holed, warmth)], 200)
+    seen = ~np.isnan(holed[:STEPS])
+    np.testing.assert_allclose(filled.samples[:, seen], np.broadcast_to(holed[:STEPS][seen], (200, seen.sum())))
+    found = np.median(filled.samples, 0)[gap]
+    assert np.corrcoef(np.log(found), np.log(target[gap]))[0, 1] > 0.9
+
+
+def test_parts_add_up_to_the_forecast(bank):
+    target, warmth = sales()
+    frame = explain(bank, [entry(target, warmth)])
+    parts = frame.pivot_table(index="timestamp", columns="part", values="mean")
+    (forecast,) = bank.predict([entry(target, warmth)], num_samples=0)
+    np.testing.assert_allclose(parts.drop(columns="fit").sum(axis=1), parts["fit"], rtol=1e-6)
+    np.testing.assert_allclose(parts["fit"], forecast.mean, rtol=0.01)  # the mean of a bent scale is near its bent mean
+    assert np.corrcoef(parts["covariates"], (warmth[STEPS:] - 12) ** 2)[0, 1] > 0.9
+
+
+def test_a_hot_day_is_no_anomaly_but_a_lost_one_is(bank):
+    target, warmth = sales()
+    target[450] *= 0.5
+    frame = anomalies([entry(target, warmth)], bank, rate=0.01)
+    assert frame["flagged"][450]
+    assert frame["flagged"].mean() < 0.05
+    inside = (frame["value"] > frame["lower"]) & (frame["value"] < frame["upper"])
+    assert inside[200:].mean() > 0.9
+
+
+def test_known_values_of_the_future_stay(bank):
+    target, warmth = sales()
+    known = np.full(HORIZON, np.nan)
+    known[2] = 321.0
+    (forecast,) = bank.predict([{**entry(target, warmth), "known_future": known}], num_samples=10)
+    np.testing.assert_allclose(forecast.samples[:, 2], 321.0, rtol=1e-5)
+
+
+def test_what_has_no_curves_says_so(bank):
+    target, warmth = sales()
+    with pytest.raises(ValueError, match="effects='given'"):
+        news(bank, [entry(target, warmth)], [entry(target, warmth)])
+    with pytest.raises(ValueError, match="effects='given'"):
+        Engine(bank, 10)
+    with pytest.raises(ValueError, match="expected effects"):
+        StateSpaceEstimator("bank", "D", HORIZON, effects="bent")

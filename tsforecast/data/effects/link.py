@@ -1,0 +1,38 @@
+"""The scale on which effects of covariates add up: that of the data, or one that is a logarithm for large values."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+BENDS = (np.inf, 1.0, 0.3, 0.1)  # in sizes of the series; from ten times these on effects multiply
+
+Array = NDArray[np.float64]
+
+
+def linked(values: Array, bend: float, size: float | Array) -> Array:
+    """Return values on the scale on which effects add up, in sizes of their series.
+
+    Args:
+        values: In the units of the data.
+        bend: From which size on the scale is a logarithm; infinite for the scale of the data.
+        size: Of the series.
+    """
+    return values / size if np.isinf(bend) else bend * np.arcsinh(values / (bend * size))
+
+
+def log_slope(values: Array, bend: float, size: float) -> Array:
+    """Return the logarithm of the derivative of `linked`."""
+    share = 0.0 * values if np.isinf(bend) else np.square(values / (bend * size))
+    return -0.5 * np.log1p(share) - np.log(size)
+
+
+def moved(values: Array, effect: Array, bend: float | Array, size: float | Array) -> Array:
+    """Return values with an effect added on the scale of `linked`; shapes broadcast.
+
+    By the sum of two hyperbolic sines, y cosh(a) + (y^2 + c^2)^(1/2) sinh(a), for a = effect / bend, c = bend * size.
+    """
+    flat = np.isinf(bend)
+    bend = np.where(flat, 1.0, bend)
+    angle, corner = effect / bend, bend * size
+    with np.errstate(over="ignore", invalid="ignore"):
+        bent = values * np.cosh(angle) + np.hypot(values, corner) * np.sinh(angle)
+    return np.where(flat, values + size * effect, bent)
