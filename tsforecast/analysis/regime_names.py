@@ -1,4 +1,4 @@
-"""Names of regimes by what series do in them: how noisy, how high and how persistent they are there."""
+"""Names of regimes by their noise, level and persistence."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ _WORDS = {
 
 
 def describe(regimes: pd.DataFrame, entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return what series do in each regime: a row for each, with its name.
+    """Return noise, level and persistence of each regime, with its name.
 
     `share` is that of the time. The others are of values in standard deviations of their series, weighed by the
     probabilities of the regime. `level` is their mean, `persistence` the coefficient of the value before in a

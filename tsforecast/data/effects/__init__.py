@@ -1,1 +1,1 @@
-"""What covariates do to series: curves that are estimated in closed form, and taken away before a model sees them."""
+"""Effects of covariates: curves, estimated in closed form and taken from targets before a model sees them."""

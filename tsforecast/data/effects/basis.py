@@ -37,7 +37,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Signal:
-    """A covariate, or what remains of its past in an exponential mean.
+    """A covariate, or an exponential mean of its past.
 
     Attributes:
         column: Its place among the covariates.
@@ -168,7 +168,7 @@ class Basis:
     def values(
         self, covariates: Matrix, before: dict[int, float] | None = None
     ) -> tuple[list[Matrix], dict[int, float]]:
-        """Return the values of all signals, and the means from which to go on.
+        """Return the values of all signals, and the means at the end.
 
         Args:
             covariates: Of shape (time, covariate).
@@ -194,7 +194,7 @@ def day_harmonics(start: pd.Period, length: int, freq: str, harmonics: int) -> M
 
 
 def calendar_groups(start: pd.Period, length: int, freq: str, yearly: bool) -> Iterator[tuple[str, Matrix]]:
-    """Yield what is known of a series by its calendar alone.
+    """Yield the columns of the calendar alone.
 
     It is the time of day by the kind of day, the day of the week, and the year: in a part of it that is any slow curve.
     """

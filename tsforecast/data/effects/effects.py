@@ -79,7 +79,7 @@ class Effects:
         return found
 
     def __str__(self) -> str:
-        """Return what was fitted, in a line."""
+        """Return a line about the fit."""
         scale = "added" if np.isinf(self.bend) else "multiplied for large values, added for small ones"
         count = counted(self.num_covariates, "covariate")
         return f"effects of {count} are curves of {self.basis.width} coefficients, fitted in closed form, and {scale}"
@@ -97,7 +97,7 @@ class Effects:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Return the effects as numbers and text, which JSON can hold."""
+        """Return the effects as numbers and text for JSON."""
         signals = [
             [x.column, x.half_life, list(x.ends), x.centre, x.spread, list(x.knots), list(x.means)]
             for x in self.basis.signals
@@ -117,7 +117,7 @@ class Effects:
         }
 
     def adjusted(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """Return an entry whose target is as if all covariates had been at their means.
+        """Return an entry with the target of covariates that are always at their means.
 
         It has `effect`, what was taken away at each step and will be at later ones, (time,), in sizes of the series;
         `link`, bend and size; and `effect_memory`, from which to go on behind the target. Its covariates are gone. An
@@ -208,7 +208,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Adjusted:
-    """Entries whose effects are taken away, at each walk through them."""
+    """Entries without their effects, at each walk through them."""
 
     entries: Iterable[dict[str, Any]]
     effects: Effects
@@ -279,7 +279,7 @@ class _Sample:
         return self.fit(bend, last, _ROUNDS // 2).log_density + float(np.concatenate(slopes).mean())
 
     def deviations(self, number: int, bend: float, found: Fit) -> Array:
-        """Return what the coefficients of a series differ by from those of all."""
+        """Return the coefficients of a series less those of all."""
         own = self.columns[number]
         rest = linked(self.targets[number], bend, self.sizes[number]) - own @ found.coefficients
         return fit([own], [rest], self.groups, self.lags, _ROUNDS).coefficients

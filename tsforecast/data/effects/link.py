@@ -1,4 +1,4 @@
-"""The scale on which effects of covariates add up: that of the data, or one that is a logarithm for large values."""
+"""The scale of effects of covariates: that of the data, or a logarithm for large values."""
 
 import numpy as np
 from numpy.typing import NDArray
