@@ -202,6 +202,29 @@ def test_parts_add_up_to_the_forecast(trained, name):
     assert ("rest" in set(found["part"])) == (name == "pool")  # of a gls, which has no components
 
 
+def test_deviations_of_parts_in_a_mixture_follow_the_law_of_total_variance(trained):
+    """Oracle: the parts of each member alone; E exp(z) - 1 rises by E exp(z) with the mean of z."""
+    several = {"log1p": "level", "none": "trend+day_of_week"}
+    members = "; ".join(f"issm components={one} transformation={name}" for name, one in several.items())
+    pool, moments = trained("pool", members=members, weights="0.3,0.7"), []
+    entries = make_entries(2, LENGTH, missing=False)
+    for (name, components), member in zip(several.items(), pool.prediction_net.dynamics.members, strict=True):
+        alone = trained("issm", components=components, transformation=name)
+        alone.prediction_net.dynamics.load_state_dict(member.state_dict())
+        parts = explain(alone, entries).set_index(["item_id", "timestamp", "part"])[["mean", "std"]]
+        if name == "log1p":
+            means = np.concatenate([np.tile(x.mean, 2) for x in alone.predict(entries, num_samples=0)])
+            parts = parts.assign(mean=means, std=parts["std"] * (means + 1))  # level, then their sum
+        moments.append(parts)
+    found = explain(pool, entries).set_index(["item_id", "timestamp", "part"])
+    weights = pool.prediction_net.dynamics.log_weight.double().softmax(0).tolist()
+    one, two = (x.reindex(found.index).fillna(0.0) for x in moments)  # a part that a member lacks is 0
+    mean = weights[0] * one["mean"] + weights[1] * two["mean"]
+    square = weights[0] * (one["std"] ** 2 + one["mean"] ** 2) + weights[1] * (two["std"] ** 2 + two["mean"] ** 2)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["std"], (square - mean**2) ** 0.5, rtol=1e-3)
+
+
 def test_parts_are_dated_as_forecasts_and_recent_steps_are_a_season(trained):
     predictor, entries = trained("issm"), make_entries(2, LENGTH, missing=False)
     found = explain(predictor, entries)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tsforecast.analysis.error_sizes import of_season, scaled, sizes
 from tsforecast.analysis.judging import grown
@@ -48,6 +49,20 @@ def test_volatility_is_followed_where_there_is_some_and_only_there():
         size = sizes(LAWS[law](2000, rng), np.zeros(2000), 0, 600)[600:]
         assert (size.std() > 0.2) == (spread > 0.1)
         assert size.mean() == pytest.approx(1.0, abs=0.2)
+
+
+def test_the_size_of_gaussian_errors_is_their_standard_deviation():
+    """Errors are the quantiles of the distribution, in any order, so that the size has no error of chance.
+
+    To be clipped at three sizes makes a mean square smaller by .5 %: the size is right in the first part, where it is
+    one equation, and behind it, where it is a running mean.
+    """
+    count = 4000
+    errors = np.random.default_rng(3).permutation(stats.norm.ppf((np.arange(count) + 0.5) / count))
+    for true in (0.2, 30.0):
+        size = sizes(np.append(true * errors, true * errors), np.zeros(2 * count), 0, count)
+        assert size[count - 1] == pytest.approx(true, rel=1e-3)  # quantiles leave out what is behind the last
+        assert size[-1] == pytest.approx(true, rel=1e-3)
 
 
 def test_a_size_that_does_not_change_is_estimated_from_all_errors():

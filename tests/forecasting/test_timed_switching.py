@@ -180,6 +180,28 @@ def test_regimes_come_as_a_table(predictor):
     assert (changes["before"] != changes["after"]).all()
 
 
+def test_a_change_is_expected_as_often_as_paths_make_it(predictor, monkeypatch):
+    """Oracle: counts over paths that each change once, and the shortest interval with 3 of 4 of their times."""
+    times = [10, 11, 11, 12, 12, 12, 12, 13, 20, 25]
+
+    def paths(net, batch, most):
+        after = torch.arange(len(batch["past_target"][0]))[:, None] >= torch.tensor(times)
+        count = len(net.inference.regime_scales())
+        return torch.nn.functional.one_hot(after.long(), count)[:, :, None].to(torch.float64)
+
+    monkeypatch.setattr("tsforecast.analysis.timed_regimes.smoothed_regimes", paths)
+    entry = priced()[0]
+    stamps = predictor.on_clock.clock.ticked(entry)[0]["times"].astype("datetime64[ns]")
+    table, changes = timed_regimes(predictor.on_clock, [entry], level=0.75)
+    assert table["p_2"].is_monotonic_increasing
+    (change,) = changes.to_dict("records")
+    assert (change["before"], change["after"]) == (1, 2)
+    assert [change[name] for name in ("timestamp", "lower", "upper")] == [*stamps[[12, 10, 13]]]
+    assert change["expected"] == pytest.approx(1)  # of ten paths ten
+    times[:2] = [999, 999]  # two never change
+    assert timed_regimes(predictor.on_clock, [entry])[1]["expected"].tolist() == pytest.approx([0.8])
+
+
 def test_options_that_make_no_switch_are_refused():
     with pytest.raises(ValueError, match="expected persistence to be above 0 and below 1, got 1"):
         StateSpaceEstimator("rsgls-issm", horizon="1D", persistence=1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import multiprocessing
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.live.stores import make_store, observations
-from tsforecast.live import answers, room, wire
+from tsforecast.live import answers, form, room, wire
 from tsforecast.live.owner import Found, Owner, Wanted
 from tsforecast.live.room import Room
 from tsforecast.live.store import open_store
@@ -67,7 +68,7 @@ def test_others_have_their_turns_while_observations_are_read(store):
     """And in slices they come to the same arrays."""
     many = given(3000)
     found, turns = beside(wire.read_observations(store.engine, many))
-    assert turns >= 3000 / wire._TOGETHER
+    assert turns >= 3000 / form.TOGETHER
     whole = wire._observations_of(store.engine, many)
     assert found.items == whole.items
     for name in ("ordinals", "sequences", "values", "covariates"):
@@ -82,22 +83,61 @@ def test_nothing_behind_the_first_fault_is_looked_at(client, monkeypatch, place,
     many, looked = given(3000), []
     many[place].update(fault)
     many[place + 1 :] = [{}] * (2999 - place)
-    form = wire._FORM
+    whole = form._FORM
 
     class Form:
         def validate_python(self, some, **options):
             looked.append(len(some))
-            return form.validate_python(some, **options)
+            return whole.validate_python(some, **options)
 
-    monkeypatch.setattr(wire, "_FORM", Form())
+    monkeypatch.setattr(form, "_FORM", Form())
+    monkeypatch.setattr("tsforecast.live.app.LARGE", 1 << 20)  # nothing goes to another process
     answer = client.post("/observations", json={"observations": many})
     assert answer.status_code == 422
     faults = answer.json()["detail"]
-    assert sum(looked) == -(-(place + 1) // wire._TOGETHER) * wire._TOGETHER
+    assert sum(looked) == -(-(place + 1) // form.TOGETHER) * form.TOGETHER
     assert all(one["place"][:2] == ["observations", place] for one in faults)
     assert faults[0]["place"][2:][:1] == end
     behind = f"; the {2999 - place} observations behind it were not looked at"
     assert faults[-1]["fault"].endswith(behind) == (place < 2999)
+
+
+def test_a_large_body_is_read_by_another_process_as_this_one_would(client, monkeypatch):
+    """Answers, also to faults, are those of small bodies. A process that was killed begins anew."""
+    day = "2024-05-01"
+    names = {f"name {k}": 0 for k in range(1000)}
+    bodies = [
+        ("/observations", {"observations": [{"item": "s1", "time": day, "value": 1.0, "sequence": k} for k in (5, 4)]}),
+        ("/observations", {"observations": given(3000), "forecast": {"steps": 1}}),
+        ("/observations", {"observations": [*given(700), {"item": "s1"}, {}]}),
+        ("/observations", {"observations": given(10_001)}),
+        ("/observations", {"observations": names}),
+        ("/observations", {"observations": [], **names}),
+        ("/observations", {"observations": [names]}),
+        ("/observations", [1]),
+        ("/forecasts", {"items": ["s1", "s2"], "steps": 2, "known": {"s1": [1.0, None]}}),
+        ("/forecasts", {"items": ["s1"], "known": {"s1": ["x"]}}),
+        ("/forecasts", {"items": ["s1"], **names}),
+        ("/forecasts", None),
+    ]
+    texts = [(path, json.dumps(body).encode() if body else b'{"items": [1,,]}') for path, body in bodies]
+    ask = lambda path, text: client.post(path, content=text, headers={"content-type": "application/json"})  # noqa: E731
+    monkeypatch.setattr("tsforecast.live.app.LARGE", 0)
+    monkeypatch.setattr("tsforecast.live.app.orjson.loads", None)  # this process reads none
+    found = [ask(*one) for one in texts]
+    monkeypatch.undo()
+    (process,) = multiprocessing.active_children()
+    process.kill()
+    process.join()
+    monkeypatch.setattr("tsforecast.live.app.LARGE", 0)
+    again = ask(*texts[-2])
+    assert (again.status_code, again.json()) == (found[-2].status_code, found[-2].json())
+    monkeypatch.setattr("tsforecast.live.app.LARGE", 1 << 30)
+    for one, own in zip(found[2:], texts[2:], strict=True):
+        assert one.json() == ask(*own).json()
+    assert found[0].json()["counts"] == {"applied": 1, "repeated": 1}
+    assert len(found[1].json()["forecasts"]) == 5
+    assert [one.status_code for one in found] == [200, 200, 422, 413, 422, 422, 422, 422, 200, 422, 422, 422]
 
 
 @pytest.mark.parametrize("where", ["observation", "forecast", "observations", "forecasts"])
@@ -120,7 +160,7 @@ def test_an_object_of_many_names_has_one_fault(client, where):
 def test_an_observation_names_a_few_of_its_faults_alone(client):
     rows = [{"item": "s1", "time": "2024-05-01", "value": ["x"] * 1000}]
     answer = client.post("/observations", json={"observations": rows})
-    assert (answer.status_code, len(answer.json()["detail"])) == (422, wire.MOST_FAULTS)
+    assert (answer.status_code, len(answer.json()["detail"])) == (422, form.MOST_FAULTS)
 
 
 def sent(response):

@@ -11,7 +11,10 @@ from scipy import stats
 from tsforecast.core.outliers import FAR, MOST
 
 BOUND = 3.0  # in units of their size, for errors in a stretch and in the mean square
-_BOUNDED = 0.97  # mean square of a standard Gaussian variable within these bounds
+# Mean square of a standard Gaussian variable z that is clipped to (-b, b): E min(z^2, b^2). What is inside adds
+# P(|z| < b) - 2 b pdf(b), by parts, since z pdf(z) is the slope of -pdf(z); what is outside adds b^2 P(|z| > b). It is
+# .9950 for b = 3; the variable given that it is inside has .9733.
+_BOUNDED = float(1 - 2 * BOUND * stats.norm.pdf(BOUND) + 2 * (BOUND**2 - 1) * stats.norm.sf(BOUND))
 # Share of the newest square in the next mean square, and of what lasts from one step to the next (Bollerslev 1986);
 # the first is a constant size.
 _VOLATILITIES = np.array([(0.0, 0.0), *((new, kept) for kept in (0.9, 0.97, 0.995) for new in (0.03, 0.08, 0.15))])

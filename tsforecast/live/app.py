@@ -6,17 +6,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 
 from tsforecast.live.answers import answered, invalid
+from tsforecast.live.form import MOST_FAULTS, RefusedError
 from tsforecast.live.metrics import Metrics
 from tsforecast.live.owner import BusyError, Owner
+from tsforecast.live.reader import LARGE, Reader
 from tsforecast.live.service import Service, Sizes
 from tsforecast.live.store import FullError, StoreError
-from tsforecast.live.wire import MOST_FAULTS, Forecasts, Item, Observed
+from tsforecast.live.wire import Forecasts, Item, Observed
 
 
 def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = None) -> FastAPI:
@@ -31,11 +33,14 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        await asyncio.to_thread(reader.close)
         await asyncio.to_thread(owner.close)
 
+    reader = Reader(sizes.observations)
     # The pages that FastAPI would serve at /docs load scripts from elsewhere.
     app = FastAPI(title="tsforecast live", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.router.route_class = _Route
+    app.state.reader = reader
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(StoreError, _unavailable)
     app.add_exception_handler(BusyError, _unavailable)
@@ -51,10 +56,16 @@ def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = Non
 
 
 class _Request(Request):
-    """A request with its body read by the faster parser: all other requests wait meanwhile."""
+    """A request with its body read by the faster parser, and a large one by another process: others would wait."""
 
     async def json(self) -> Any:
-        return orjson.loads(await self.body())
+        body = await self.body()
+        if len(body) <= LARGE:
+            return orjson.loads(body)
+        try:
+            return await self.app.state.reader.read(self.url.path, body)
+        except RefusedError as error:
+            raise HTTPException(error.status, error.detail) from error
 
 
 class _Route(APIRoute):

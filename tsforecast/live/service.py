@@ -11,23 +11,23 @@ import numpy as np
 from fastapi import HTTPException, Query, Response
 
 from tsforecast.data.quantiles import check_levels
-from tsforecast.live.answers import answered, answered_in_parts, invalid
+from tsforecast.live.answers import answered, answered_in_parts
+from tsforecast.live.form import (
+    MOST_LETTERS,
+    MOST_SERIES,
+    Checked,
+    ForecastRequest,
+    Known,
+    ObservationBatch,
+    RefusedError,
+    check_count,
+)
 from tsforecast.live.metrics import CONTENT_TYPE, Metrics
 from tsforecast.live.owner import Found, Owner, Wanted
 from tsforecast.live.rows import NO_SEQUENCE
 from tsforecast.live.rules import NEVER, REFUSED
 from tsforecast.live.store import Store, counts
-from tsforecast.live.wire import (
-    MOST_LETTERS,
-    MOST_SERIES,
-    FaultsError,
-    ForecastRequest,
-    Known,
-    ObservationBatch,
-    future_of,
-    inputs_of,
-    read_observations,
-)
+from tsforecast.live.wire import future_of, inputs_of, read_observations
 
 _LEVELS = (0.1, 0.5, 0.9)
 _DRAWN = 100  # sample paths behind quantiles that are not exact
@@ -65,16 +65,14 @@ class Service:
     async def observe(self, batch: Annotated[ObservationBatch, Known]) -> Response:
         """Add new values, and return forecasts from behind them if wanted; answered once they are on the disk."""
         given = batch["observations"]
-        if not isinstance(given, list):
-            return invalid([{"place": ["observations"], "fault": "Input should be a valid list"}])
-        if len(given) > self.sizes.observations:
-            raise HTTPException(413, f"expected at most {self.sizes.observations} observations, got {len(given)}")
-        if not given:
-            return answered({"counts": {}, "refused": []})
         try:
+            if not isinstance(given, Checked):
+                check_count(given, self.sizes.observations)
+            if not given:
+                return answered({"counts": {}, "refused": []})
             observations = await read_observations(self.owner.store.engine, given)
-        except FaultsError as error:
-            return invalid(error.faults)
+        except RefusedError as error:
+            return answered({"detail": error.detail}, error.status)
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
         wanted = None

@@ -1,4 +1,4 @@
-"""The form of requests and answers of the service, and their way into arrays."""
+"""The way of requests into arrays, and the form of answers; that of requests is in `form.py`."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -6,105 +6,15 @@ from typing import Annotated, Any, NotRequired
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, ConfigDict, FailFast, Field, SkipValidation, TypeAdapter, ValidationError
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from tsforecast.data.checks import check_values
 from tsforecast.data.transform import standardised
 from tsforecast.live.engine import Engine
+from tsforecast.live.form import MOST_SERIES, Checked, Observation, slices_of
 from tsforecast.live.rows import NO_SEQUENCE
 from tsforecast.live.rules import Observations, joined
-
-_EXACT = ConfigDict(extra="forbid", strict=True)
-MOST_LETTERS = 200
-MOST_FAULTS = 10  # of a request that an answer names
-_TOGETHER = 500  # observations that are looked at before other requests have their turns
-
-_First = FailFast()  # the first fault of a list is told: a list of nothing but faults costs no more
-MOST_SERIES = 1000  # of a request for forecasts
-_MOST_TARGETS = 1000
-
-
-def _at_most(count: int, things: str) -> BeforeValidator:
-    """Return a validator that refuses an object with many names before each is looked at."""
-
-    def check(given: Any) -> Any:
-        if isinstance(given, dict) and len(given) > count:
-            raise ValueError(f"expected at most {count} {things}, got {len(given)}")
-        return given
-
-    return BeforeValidator(check)
-
-
-_Few = _at_most(MOST_SERIES, "series")
-Known = _at_most(20, "names")  # of an object whose names are known: each other one would be a fault
-
-Name = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS, description="name of a series")]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Value = Annotated[
-    Number | Annotated[list[Number | None], Field(max_length=_MOST_TARGETS)] | None,
-    Field(description="one number, or one for each target; null where missing"),
-]
-Numbers = Annotated[list[Number], _First]
-Values = Annotated[list[Value], _First]
-Table = Annotated[list[Numbers], _First]
-
-
-class Observation(TypedDict):
-    """A new value of a series."""
-
-    __pydantic_config__ = _EXACT  # pyright: ignore
-    item: Name
-    time: Annotated[str, Field(max_length=40, description="ISO 8601 without a zone; its period counts")]
-    value: Value
-    sequence: NotRequired[Annotated[int, Field(ge=0, lt=2**62, description="rises within a series")]]
-    covariates: NotRequired[
-        Annotated[list[Number], _First, Field(description="of this period, in a model with covariates")]
-    ]
-
-
-_FORM = TypeAdapter(Annotated[list[Annotated[Observation, Known]], _First])
-
-
-class ForecastShape(TypedDict):
-    """The shape of a forecast."""
-
-    __pydantic_config__ = _EXACT  # pyright: ignore
-    quantiles: NotRequired[Annotated[Numbers, Field(min_length=1, max_length=99)]]
-    steps: NotRequired[Annotated[int, Field(ge=1, description="at most the prediction length, which is the default")]]
-
-
-class ObservationBatch(TypedDict):
-    """New values of many series."""
-
-    __pydantic_config__ = _EXACT  # pyright: ignore
-    observations: Annotated[list[Observation], SkipValidation]  # see `read_observations`
-    forecast: NotRequired[
-        Annotated[
-            ForecastShape, Known, Field(description="forecasts of the series, each once, from behind their new values")
-        ]
-    ]
-
-
-class ForecastRequest(ForecastShape):
-    """A request for forecasts."""
-
-    items: Annotated[list[Name], _First, Field(min_length=1)]
-    paths: NotRequired[Annotated[int, Field(ge=0, le=1000, description="joint sample paths")]]
-    known: NotRequired[
-        Annotated[
-            dict[Name, Annotated[list[Value], _First]],
-            _Few,
-            Field(description="what-if: future values taken as given, null where free"),
-        ]
-    ]
-    covariates: NotRequired[
-        Annotated[
-            dict[Name, Annotated[list[Annotated[list[Number], _First]], _First]],
-            _Few,
-            Field(description="of each step, in a model with covariates"),
-        ]
-    ]
 
 
 class Forecast(TypedDict):
@@ -149,49 +59,22 @@ def most_values(engine: Engine, observations: int) -> int:
     return max(observations * (12 + width), MOST_SERIES * (4 + engine.horizon * (2 + width))) + 1000
 
 
-class FaultsError(ValueError):
-    """Observations are not as expected.
-
-    Args:
-        faults: Place and text of each fault that is told.
-    """
-
-    def __init__(self, faults: list[dict[str, Any]]) -> None:
-        super().__init__("observations that are not as expected")
-        self.faults = faults
-
-
-async def read_observations(engine: Engine, given: list[Observation]) -> Observations:
+async def read_observations(engine: Engine, given: list[Observation] | Checked) -> Observations:
     """Return observations as arrays, up to the first fault; other requests have their turns in between.
 
     Args:
         engine: Of the model.
-        given: As they came: nothing has looked at them.
+        given: As they came, or checked by another process.
 
     Raises:
-        FaultsError: If they do not have the form of observations.
+        RefusedError: If they do not have the form of observations.
         ValueError: If a time or a value is not as the model expects.
     """
     parts = []
-    for first in range(0, len(given), _TOGETHER):
-        some = _checked(given, first)
+    for some in slices_of(given):
         parts.append(_observations_of(engine, some))
         await asyncio.sleep(0)
     return parts[0] if len(parts) == 1 else joined(parts)
-
-
-def _checked(given: list[Observation], first: int) -> list[Observation]:
-    """Return the next observations in their form."""
-    some = given[first : first + _TOGETHER]
-    try:
-        return _FORM.validate_python(some, strict=True)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_FAULTS]
-        place = first + int(found[0]["loc"][0])  # that of all faults: those behind it are not looked at
-        faults = [{"place": ["observations", place, *one["loc"][1:]], "fault": one["msg"]} for one in found]
-        if behind := len(given) - 1 - place:
-            faults[-1]["fault"] += f"; the {behind} observations behind it were not looked at"
-        raise FaultsError(faults) from error
 
 
 def _observations_of(engine: Engine, given: Sequence[Observation]) -> Observations:
