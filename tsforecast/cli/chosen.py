@@ -19,8 +19,11 @@ RUN = frozenset({"config", "recipe"} | {field.name for field in options_of(Train
 DATA = frozenset(field.name for field in options_of(DataOptions))
 # Arguments of the estimator that are no options of a run.
 _OTHERS = frozenset(
-    {"model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset"}
-)
+    {
+        "model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset",
+        "series_weights",
+    }
+)  # fmt: skip
 
 
 def settled(
@@ -45,6 +48,8 @@ def settled(
     if "max_epochs" in given:
         trainer["max_epochs"] = chosen.max_epochs
     own = {name: value for name, value in vars(given).items() if name not in RUN | DATA}
+    if model == AUTO and "weights" in own:
+        own["series_weights"] = own.pop("weights")
     if given.get("config"):  # the options of a recipe or another run, all of them
         own["preset"] = presets.NONE
     estimator = StateSpaceEstimator(
@@ -65,6 +70,7 @@ def as_record(selection: Selection) -> dict[str, Any]:
     return {
         "chosen": str(selection.chosen),
         "reason": selection.reason,
+        "notes": [*selection.notes],
         "seconds": round(sum(trial.seconds for trial in selection.trials), 1),
         "candidates": selection.rows(),
     }

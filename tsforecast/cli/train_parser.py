@@ -23,6 +23,8 @@ class AutoOptions(Command):
 
     time_budget: float | None = option(None, "seconds for choosing (half of them) and training", least=0)
     models: str | None = option(None, "models to compare with all their variants, such as issm,gls")
+    weights: str = option("sum", "of series in the score: sum, by which large ones count more, or equal",
+        choices=("sum", "equal"))  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,7 @@ def _add_model(command: ArgumentParser, name: str, model: type[Any]) -> None:
     _add_data_and_run(command, name)
     skip: set[str | int] = {
         "model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset",
+        "series_weights",
     }  # fmt: skip
     command.add_class_arguments(declared(_ESTIMATOR, "StateSpaceEstimator"), skip=skip)
     add_options(command, model)

@@ -11,6 +11,7 @@ _LONGEST_CONTEXT = 2000
 _WINDOWS, _LEAST_WINDOWS = 64, 8  # in a batch
 _USUAL_LENGTH = 700  # steps of windows, of which a batch has all windows: four weeks of hours
 _LONG = 20  # seasons of a series that is long
+_MOST_LEARNT = 400  # steps of a window of a bank, above which its priors are better than what it learns
 _FAR = 3  # horizons of hours that a model without a calendar is trained on: from one alone it drifts in later days
 
 
@@ -38,6 +39,16 @@ def far_by_frequency(freq: str, prediction_length: int) -> int:
 def are_long(lengths: Sequence[int], freq: str) -> bool:
     """Return whether series of so many steps are long: parameters of each may pay, and so may long windows."""
     return bool(np.median(lengths) >= _LONG * max(default_season(freq), 10))
+
+
+def window_of_bank(freq: str, prediction_length: int, lengths: Sequence[int]) -> int:
+    """Return the steps of a training window of a bank: by frequency, or of the median series where it is shorter."""
+    return int(min(context_by_frequency(freq, 0) + prediction_length, np.median(lengths)))
+
+
+def bank_learns(freq: str, prediction_length: int, lengths: Sequence[int]) -> bool:
+    """Return whether a bank learns from series of so many steps where no comparison says whether it should."""
+    return window_of_bank(freq, prediction_length, lengths) <= _MOST_LEARNT
 
 
 def windows_by_length(length: int) -> int:
