@@ -193,7 +193,6 @@ def test_python_of_a_page_runs_as_printed(page, folder, tmp_path, monkeypatch, c
     """All blocks in their order, as a reader copies them."""
     shutil.copy(folder / "sales.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tsforecast.forecasting.selection.ROUNDS", (1,))
     code = "\n".join(blocks("python", (ROOT / page).read_text()))
     for text, small in SMALL[page].items():
         assert text in code

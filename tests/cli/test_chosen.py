@@ -11,9 +11,10 @@ from tsforecast.cli import chosen, main, train_parser
 from tsforecast.data import Columns, read_task
 from tsforecast.forecasting import resolution
 from tsforecast.forecasting.candidates import Candidate
-from tsforecast.forecasting.selection import Selection, Trial
+from tsforecast.forecasting.selection import Selection
+from tsforecast.forecasting.trials import Trial
 
-OF_DAYS = Candidate("issm", {"components": "damped_level+hour_of_day", "train_horizon": 6})
+OF_DAYS = Candidate("issm", {"components": "damped_level+hour_of_day", "train_horizon": 6, "max_epochs": 20})
 SHORT = ["--num_particles=2", "--forecast_particles=0", "--switch_dim=2", "--num_bases=2", "--num_batches_per_epoch=1"]
 
 
@@ -30,9 +31,9 @@ def compared(monkeypatch):
     """Candidates that were compared; the second is always better, and takes seven seconds."""
     seen = []
 
-    def select(task, train, seed, budget, candidates):
+    def select(task, train, seed, budget, candidates, weights):
         seen.append([str(candidate) for candidate in candidates])
-        trial = Trial(candidates[1], 20, np.ones(len(task.entries)), 1.0, 7.0)
+        trial = Trial(candidates[1], np.ones((len(task.entries), 1)), 7.0)
         return Selection(candidates[1], (trial,), "it is better")
 
     monkeypatch.setattr(resolution, "select", select)
@@ -48,9 +49,9 @@ def test_a_run_has_the_components_that_the_data_choose(hours, compared, tmp_path
     options = ["--data", str(hours), "--freq=h", "--prediction_length=2", "--windows=1", *SHORT]
     short = ["--max_epochs=2", "--particle_length=4", "--context_length=24", "--time_budget=100"]
     assert main(["train", "sgls", *options, *short, "--output", str(run)]) == 0
-    assert compared == [["issm", str(OF_DAYS)]]
+    assert compared == [["issm max_epochs=20", str(OF_DAYS)]]
     config, record = yaml.safe_load((run / "config.yaml").read_text()), json.loads((run / "run.json").read_text())
-    assert {name: config[name] for name in OF_DAYS.options} == OF_DAYS.options
+    assert {name: config[name] for name in OF_DAYS.options} == {**OF_DAYS.options, "max_epochs": 2}
     assert config["state_dim"] == 4
     assert 0 < config["time_budget"] < 100
     assert (record["selection"]["chosen"], record["selection"]["seconds"]) == (str(OF_DAYS), 7.0)

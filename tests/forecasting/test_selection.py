@@ -11,19 +11,13 @@ from properscoring import crps_ensemble
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.candidates import Candidate, candidates
-from tsforecast.forecasting.presets import EPOCHS
-from tsforecast.forecasting.selection import (
-    ROUNDS,
-    Trial,
-    comparison,
-    labels_of,
-    pooled,
-    quantiles_of,
-    relative_scores,
-    select,
-    windows_of,
-)
+from tsforecast.forecasting.candidates import Candidate, bursting, candidates, without_comparison
+from tsforecast.forecasting.pooling import pooled
+from tsforecast.forecasting.selection import select
+from tsforecast.forecasting.trials import Trial, comparison, gain, quantiles_of, shares_of, values_of, windows_of
+
+BANK, ISSM, TRAINED = Candidate("bank", {"max_epochs": 0}), Candidate("issm", {"max_epochs": 20}), Candidate("bank")
+FAR = Candidate("issm", {"train_horizon": 5})  # which no pool can have
 
 
 def entries(lengths=(60, 60, 60), freq="M", targets=0):
@@ -60,102 +54,106 @@ class Shifted(Predictor):
 
 
 def shifted(errors):
-    """Errors fall with the share of a whole training; a bank, which begins with learnt parameters, needs few epochs."""
-    whole = {"bank": EPOCHS["bank"]}
-    return lambda candidate, epochs, _: Shifted(errors[str(candidate)] / epochs * whole.get(candidate.model, 20) / 20)
+    """Return a training whose forecasts are off by so much for each candidate; of a mapping by series, of each."""
+    return lambda candidate, _: Shifted(errors[str(candidate)])
 
 
-def names_of(trials):
-    return [(str(trial.candidate), trial.epochs) for trial in trials]
-
-
-def test_few_candidates_are_all_trained_long():
-    found = select(task(), shifted({"bank": 5.0, "issm": 1.0, "issm objective=likelihood": 9.0}))
-    assert found.chosen == Candidate("issm")
-    assert names_of(found.trials) == [("bank", 20), ("issm", 20), ("issm objective=likelihood", 20)]
-    rows = found.rows()
-    assert [row["model"] for row in rows] == ["issm", "bank", "issm"]
-    assert rows[0]["crps"] < rows[1]["crps"]
-    assert found.table().splitlines()[1].startswith("issm ")
-
-
-def test_halving_keeps_the_better_half_and_the_first():
-    """Of variants that cost alike."""
-    variants = [str(candidate) for candidate in candidates(task(), ["issm"])]
-    count = len(variants)
-    assert count > 4
-    errors = {name: float(count - place) for place, name in enumerate(variants)}
-    found = select(task(), lambda c, n, _: Shifted(errors[str(c)] / n), compared=candidates(task(), ["issm"]))
-    assert names_of(found.trials[:count]) == [(name, ROUNDS[0]) for name in variants]
-    left = [variants[0], *variants[count // 2 :]]
-    assert names_of(found.trials[count:]) == [(name, ROUNDS[1]) for name in left]
-
-
-def test_what_costs_little_is_always_trained_long():
-    errors = {"bank": 9.0, "bank scales=free": 5.0, "issm": 2.0, "issm objective=likelihood": 1.0, "gls": 3.0}
-    found = select(task(lengths=(300, 300, 300)), lambda c, n, _: Shifted(errors[str(c)] / n, length=300))
-    assert names_of(found.trials[:5]) == [(name, ROUNDS[1]) for name in errors]
-    assert str(found.chosen) == "issm objective=likelihood"
-
-
-def test_the_first_is_taken_where_scores_are_the_same():
-    found = select(task(), shifted({"bank": 1.005, "issm": 1.0, "issm objective=likelihood": 9.0}))
-    assert found.chosen == Candidate("bank")
-    assert found.reason.endswith("; issm is not 1% better, and of such the one that was named first is taken")
-
-
-def test_a_bank_is_trained_once():
-    """Its training has as many epochs as the first round: the second takes the score of the first."""
+def test_every_candidate_is_trained_once_and_the_best_is_taken():
     asked = []
 
-    def train(candidate, epochs, _):
-        asked.append((str(candidate), epochs))
-        return Shifted(1.0)
+    def train(candidate, entries):
+        asked.append((str(candidate), [entry["target"].shape[-1] for entry in entries]))
+        return Shifted({"bank max_epochs=0": 5.0, "issm max_epochs=20": 1.0, "bank": 3.0}[str(candidate)])
 
-    compared = [Candidate("bank", {"clip": clip}) for clip in ("auto", "none", "nonnegative")] + [Candidate("gls")]
-    compared.insert(0, Candidate("bank"))
-    found = select(task(), train, compared=compared)
-    assert [one for one in asked if one[0] == "bank"] == [("bank", EPOCHS["bank"])]
-    assert [trial.epochs for trial in found.trials if str(trial.candidate) == "bank"] == [*ROUNDS]
-    assert next(row for row in found.rows() if row["model"] == "bank")["epochs"] == EPOCHS["bank"]
+    found = select(task(), train)
+    assert asked == [(name, [60 - 7 * 4] * 3) for name in ("bank max_epochs=0", "issm max_epochs=20", "bank")]
+    assert found.chosen == ISSM
+    assert [row["model"] for row in found.rows()] == ["issm", "bank", "bank"]
+    assert found.rows()[0]["score"] < found.rows()[1]["score"]
+    assert found.table().splitlines()[1].startswith("issm ")
+    assert found.reason.endswith("on 7 windows of 4 steps before the end of 3 of 3 series")
 
 
-def test_a_candidate_that_diverges_loses():
-    def train(candidate, epochs, _):
+@pytest.mark.parametrize(("worse", "chosen"), [(2.0, "issm"), (4.5, "bank")])
+def test_a_trained_model_is_taken_where_the_gain_is_more_than_its_standard_error(worse, chosen):
+    """It is better by 2 on two series, and worse on the third by 2, or by so much that the gain may be chance."""
+
+    class Mixed(Shifted):
+        def predict(self, dataset, **_):
+            for past in dataset:
+                own = Shifted({"s2": worse}.get(past["item_id"], 1.0))
+                yield from own.predict([past])
+
+    def train(candidate, _):
+        return Mixed(0.0) if candidate.model == "issm" else Shifted(3.0)
+
+    trials = {trial.candidate.model: trial for trial in select(task(), train, compared=[BANK, FAR]).trials}
+    share = np.ones(3)
+    value, error = gain(trials["bank"], trials["issm"], share)
+    each = (trials["bank"].losses - trials["issm"].losses).sum(1)
+    assert value == pytest.approx(each.sum())
+    assert error >= np.sqrt(3) * each.std(ddof=1) * (1 - 1e-9)
+    assert value > 0
+    found = select(task(), train, compared=[BANK, FAR])
+    assert found.chosen.model == chosen
+    assert ("standard error" in found.reason) == (chosen == "bank")
+
+
+def test_one_window_of_one_series_shows_no_gain():
+    one = ForecastTask("toy", "M", 4, 0, entries((12,)))
+    found = select(one, lambda c, _: Shifted(9.0 if c == BANK else 0.0, length=12), compared=[BANK, FAR])
+    assert (found.chosen, found.trials[0].losses.shape) == (BANK, (1, 1))
+    assert "standard error of inf" in found.reason
+
+
+def test_a_candidate_that_fails_loses():
+    def train(candidate, _):
         if candidate.model == "bank":
-            raise FloatingPointError("not finite")
+            raise FloatingPointError("not finite") if candidate.options else ValueError("too short")
         return Shifted(1.0)
 
     found = select(task(), train)
     assert found.chosen.model == "issm"
-    assert json.loads(json.dumps(found.rows(), allow_nan=False))[-1]["crps"] is None
-    assert found.table().splitlines()[-1].split() == ["bank", "-", "-", str(EPOCHS["bank"])]
-    nothing = [Trial(Candidate(name), 20, np.full(3, np.inf), 1.0, 0.0) for name in ("bank", "issm")]
-    assert pooled(nothing, *labels_of(ForecastTask("toy", "M", 4, 3, entries()))) is None
+    assert [row["score"] for row in json.loads(json.dumps(found.rows(), allow_nan=False))][1:] == [None, None]
+    assert found.table().splitlines()[-1].split()[-2] == "-"
+    nothing = [Trial(one, np.full((3, 1), np.inf), 0.0) for one in (BANK, ISSM)]
+    assert pooled(nothing, values_of(ForecastTask("toy", "M", 4, 1, entries())), np.ones(3)) is None
 
 
 def test_a_budget_ends_the_comparison(monkeypatch):
     now = iter(range(0, 1000, 10))
     monkeypatch.setattr("tsforecast.forecasting.selection.time.monotonic", lambda: float(next(now)))
-    found = select(task(), shifted({"bank": 5.0, "issm": 1.0, "issm objective=likelihood": 9.0}), time_budget=15.0)
-    assert len(found.trials) < 5
-    assert found.chosen == Candidate("bank")
+    found = select(task(), lambda *_: Shifted(1.0), time_budget=15.0)
+    assert 1 <= len(found.trials) < 3
+    assert found.notes[0] == f"the time was over after {len(found.trials)} of 3 candidates"
 
 
-def test_series_that_are_too_short_are_left_out():
-    assert comparison(task(lengths=(60, 60, 9)), 0).windows == 3
+def test_windows_by_the_length_of_series():
+    """Up to ten, in half of the median series, behind a season or behind none."""
+    assert comparison(task(lengths=(60, 60, 9)), 0).windows == 7
     assert len(comparison(task(lengths=(60, 60, 9)), 0).entries) == 2
-    assert comparison(task(lengths=(32, 32)), 0).windows == 2
-    assert comparison(task(lengths=(20, 20)), 0) is None
-    spans = [comparison(task(lengths=(n, n)), 0).windows for n in (200, 700, 1000, 5000)]
-    assert spans == [5, 10, 19, 28]
+    assert [comparison(task(lengths=(n, n)), 0).windows for n in (24, 16, 9)] == [3, 1, 1]
+    assert comparison(task(lengths=(8, 8)), 0) is None
+    assert [comparison(task(lengths=(n, n)), 0).windows for n in (200, 700, 1000, 5000)] == [10, 10, 19, 28]
     assert len(comparison(task(lengths=(40,) * 200), 0).entries) == 128
-    found = select(task(lengths=(20, 20)), lambda *_: pytest.fail("nothing is to be compared"))
-    assert found.chosen == Candidate("bank")
+    assert len(comparison(task(lengths=(5000,) * 20), 0).entries) == 250_000 // (10 * 3000)
+    found = select(task(lengths=(8, 8)), lambda *_: pytest.fail("nothing is to be compared"))
+    assert found.chosen == BANK
     assert found.reason == (
-        "not compared with others: half of the series would need 28 steps, a window of 4 behind two seasons of 12; "
-        "the median has 20"
+        "not compared with others: half of the series would need 9 steps, a window of 4 behind 5; the median has 8"
     )
+
+
+def test_without_a_comparison_a_bank_learns_of_many_series_with_short_windows():
+    assert without_comparison(task()) == BANK
+    assert without_comparison(task(lengths=(60,) * 20)) == TRAINED
+    known = [{**entry, "feat_dynamic_real": np.zeros((1, 64))} for entry in entries()]
+    assert without_comparison(ForecastTask("toy", "M", 4, 0, known)) == TRAINED
+    assert without_comparison(ForecastTask("toy", "s", 4, 0, entries(freq="s"))).model == "bank"
+    assert not without_comparison(ForecastTask("toy", "s", 4, 0, entries(freq="s"))).options
+    hours = entries(lengths=(600,) * 20, freq="h")
+    assert without_comparison(ForecastTask("toy", "h", 24, 0, hours)) == BANK
+    assert without_comparison(task(targets=2)) == Candidate("gls")
 
 
 def test_windows_of_long_series_lie_apart():
@@ -166,118 +164,143 @@ def test_windows_of_long_series_lie_apart():
         ends = [past["target"].shape[-1] for past in pasts[10 * number : 10 * number + 10]]
         assert ends == [entry["target"].shape[-1] - 4 - 12 * back for back in range(9, -1, -1)]
         np.testing.assert_array_equal(labels[10 * number + 9]["target"], entry["target"][-4:])
-    values, owner = labels_of(compared)
-    assert len(values) == 2 * 10 * 4
-    np.testing.assert_array_equal(owner, np.repeat([0, 1], 40))
-    assert [entry["target"].shape[-1] for entry in compared.train] == [5000 - 28 * 4, 4000 - 28 * 4]
+    values = values_of(compared)
+    assert values.shape == (2, 10, 4)
+    np.testing.assert_array_equal(values[1, -1], compared.entries[1]["target"][-4:])
+    assert [entry["target"].shape[-1] for entry in compared.train] == [3000 - 28 * 4, 3000 - 28 * 4]
 
 
 def test_the_end_of_long_series_is_compared_on():
     """With covariates cut alike, and a start that belongs to what is left."""
-    long = entries(lengths=(10_050, 9_000))
+    long = entries(lengths=(3050, 2990))
     for entry in long:
         entry["feat_dynamic_real"] = np.arange(entry["target"].shape[-1] + 4.0)[None]
     found = comparison(ForecastTask("toy", "M", 4, 0, long), 0).entries
-    assert [entry["target"].shape for entry in found] == [(10_000,), (9_000,)]
+    assert [entry["target"].shape for entry in found] == [(3000,), (2990,)]
     assert found[0]["start"] == long[0]["start"] + 50
     np.testing.assert_array_equal(found[0]["target"], long[0]["target"][50:])
-    np.testing.assert_array_equal(found[0]["feat_dynamic_real"][0], np.arange(50.0, 10_054.0))
+    np.testing.assert_array_equal(found[0]["feat_dynamic_real"][0], np.arange(50.0, 3054.0))
 
 
 def test_candidates():
-    assert [str(c) for c in candidates(task())] == ["bank", "issm", "issm objective=likelihood"]
-    assert "bank scales=free" in [str(c) for c in candidates(task(lengths=(300, 300)))]
+    assert candidates(task()) == [BANK, ISSM, TRAINED]
+    assert [c.model for c in candidates(task(lengths=(300, 300)))] == ["bank", "issm", "gls", "bank"]
     assert [str(c) for c in candidates(task(targets=2))] == ["gls"]
-    hours = [entry | {"start": pd.Period("2020-01-01 00:00", "h")} for entry in entries(lengths=(600, 600))]
-    of_days = "issm components=damped_level+hour_of_day train_horizon=72"
-    assert of_days in [str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, hours))]
+    hours = [entry | {"start": pd.Period("2020-01-01 00:00", "h")} for entry in entries(lengths=(700, 700))]
+    assert str(candidates(ForecastTask("toy", "h", 24, 0, hours))[-1]) == f"bank batch_size={6400 // (28 * 24 + 24)}"
+    of_days = "issm components=damped_level+hour_of_day train_horizon=72 max_epochs=20"
+    tried = [str(c) for c in bursting(ForecastTask("toy", "h", 24, 0, hours))]
+    assert tried == [of_days, "markov", "sgls preset=fast components=damped_level+hour_of_day train_horizon=72"]
+    assert bursting(task(targets=2)) == []
     assert of_days in [str(c) for c in candidates(ForecastTask("toy", "h", 24, 0, hours), ["issm"])]
-    assert not any(c.is_of_model for c in candidates(ForecastTask("toy", "h", 24, 0, hours)) if str(c) == of_days)
     uneven = [*hours, *hours, {**hours[0], "target": hours[0]["target"][:20]}]
     assert candidates(ForecastTask("toy", "h", 24, 0, uneven)) == candidates(ForecastTask("toy", "h", 24, 0, hours))
     shares = [{**entry, "target": np.clip(entry["target"] / 100, 0, 1)} for entry in entries()]
-    assert "issm transformation=logit" in [str(c) for c in candidates(ForecastTask("toy", "M", 4, 0, shares))]
+    assert Candidate("issm", {"transformation": "logit", "max_epochs": 20}) in candidates(
+        ForecastTask("toy", "M", 4, 0, shares)
+    )
     daily = ForecastTask("toy", "D", 4, 0, entries(lengths=(800,), freq="D"))
     assert any("year" in str(c) for c in candidates(daily, ["issm"]))
     assert any("year" in str(c) for c in candidates(ForecastTask("toy", "W-SUN", 4, 0, entries((160,), "W")), ["issm"]))
-    assert not any("year" in str(c) for c in candidates(ForecastTask("toy", "D", 40, 0, daily.entries)))
+    assert not any("year" in str(c) for c in candidates(ForecastTask("toy", "D", 40, 0, daily.entries), ["issm"]))
 
 
 def test_models_by_name_are_compared_with_all_their_variants():
-    variants = [str(c) for c in candidates(task(), ["issm", "rsgls-issm"])]
-    assert {"issm", "issm objective=likelihood", "issm transformation=log1p"} <= set(variants)
-    assert "issm components=level+month_of_year" in variants
-    assert variants[-1].startswith("rsgls-issm objective=crps")
+    variants = [str(c) for c in candidates(task(), ["issm", "rsgls-issm", "markov", "sgls"])]
+    expected = {"issm max_epochs=20", "issm objective=likelihood max_epochs=20", "markov", "sgls preset=fast"}
+    assert expected | {"issm components=level+month_of_year max_epochs=20"} <= set(variants)
+    assert sum(name.startswith("rsgls-issm objective=crps") for name in variants) == 1
     assert len(set(variants)) == len(variants)
-    with pytest.raises(ValueError, match="expected models among bank, issm, gls, rsgls-issm, got kvae"):
+    with pytest.raises(ValueError, match="expected models among bank, issm, gls, rsgls-issm, markov, sgls, got kvae"):
         candidates(task(), ["kvae"])
 
 
-def test_the_score_is_the_crps_of_each_series():
+def test_the_score_is_the_crps_of_each_window():
     """Twenty paths are their own quantiles, so the score is that of the sample."""
-    compared = ForecastTask("toy", "M", 4, 3, entries())
     predictor = Shifted(1.5, spread=2.0)
-    (trial, *_) = select(compared, lambda *_: predictor).trials
+    found = select(ForecastTask("toy", "M", 4, 0, entries()), lambda *_: predictor)
+    compared = comparison(ForecastTask("toy", "M", 4, 0, entries()), 0)
     pasts, labels = zip(*compared.test(), strict=True)
     forecasts = predictor.predict(pasts)
     scores = [crps_ensemble(y["target"], f.samples.T).sum() for f, y in zip(forecasts, labels, strict=True)]
-    np.testing.assert_allclose(trial.losses, np.reshape(scores, (3, -1)).sum(1), rtol=1e-5)
-    assert trial.size == pytest.approx(sum(np.abs(y["target"]).sum() for y in labels))
+    np.testing.assert_allclose(found.trials[0].losses, np.reshape(scores, (3, -1)), rtol=1e-5)
+    size = sum(np.abs(y["target"]).sum() for y in labels)
+    assert found.rows()[0]["score"] == pytest.approx(np.sum(scores) / size)
 
 
-def trial_of(name, predictor, compared):
+def trial_of(candidate, predictor, compared):
     quantiles = quantiles_of(predictor, compared)
-    values, owner = labels_of(compared)
-    losses = crps_ensemble(values, quantiles)
-    return Trial(Candidate(name), 8, np.bincount(owner, losses), np.abs(values).sum(), 0.0, quantiles)
+    return Trial(candidate, crps_ensemble(values_of(compared), quantiles).sum(2), 0.0, quantiles)
 
 
 def test_a_mixture_is_taken_where_it_is_better():
     """One candidate is too high and one too low; the weights are the best of a grid, by the CRPS of the mixture."""
     compared = ForecastTask("toy", "M", 4, 3, entries())
-    labels = labels_of(compared)
-    trials = [trial_of("bank", Shifted(1.0, 1.0), compared), trial_of("issm", Shifted(-1.6, 1.0), compared)]
-    found = pooled(trials, *labels)
-    assert found.candidate.options["members"] == "bank; issm"
+    values = values_of(compared)
+    trials = [trial_of(BANK, Shifted(1.0, 1.0), compared), trial_of(ISSM, Shifted(-1.6, 1.0), compared)]
+    share = shares_of(compared, values, "equal")
+    found = pooled(trials, values, share)
+    assert found.candidate.options["members"] == "bank learning_rate=0; issm"
+    assert found.candidate.options["max_epochs"] == 20
     weight = float(found.candidate.options["weights"].split(",")[0])
-    values, owner = labels
-    unit = np.mean([t.losses for t in trials], 0)[owner]
 
-    def scored(share):
-        both = np.concatenate([t.quantiles for t in trials], 1)
-        weights = np.repeat([share / 20, (1 - share) / 20], 20)[None].repeat(len(values), 0)
-        return crps_ensemble(values, both, weights)
+    def scored(part):
+        both = np.concatenate([t.quantiles for t in trials], -1)
+        weights = np.broadcast_to(np.repeat([part / 20, (1 - part) / 20], 20), both.shape)
+        return crps_ensemble(values, both, weights).sum(2)
 
     grid = np.linspace(0, 1, 101)
-    assert weight == pytest.approx(grid[np.argmin([(scored(w) / unit).sum() for w in grid])], abs=0.011)
-    np.testing.assert_allclose(found.losses, np.bincount(owner, scored(weight)), rtol=1e-9)
+    assert weight == pytest.approx(grid[np.argmin([(share @ scored(w)).sum() for w in grid])], abs=0.011)
+    np.testing.assert_allclose(found.losses, scored(weight), rtol=1e-9)
 
     def train(candidate, *_):
-        return Shifted({"bank": 1.0, "issm": -1.6}[candidate.model] if not candidate.options else 50.0, 1.0)
+        return Shifted({str(BANK): 1.0, str(ISSM): -1.6}.get(str(candidate), 50.0), 1.0)
 
     selection = select(compared, train)
-    assert selection.chosen.model == "pool"
-    assert selection.rows()[0]["model"] == "pool"
-    assert selection.rows()[0]["relative"] < 0.95 * selection.rows()[1]["relative"]
+    assert selection.chosen.model == selection.rows()[0]["model"] == "pool"
+    assert selection.rows()[0]["score"] < 0.95 * selection.rows()[1]["score"]
 
 
 def test_no_mixture_where_one_is_better_than_all():
     compared = ForecastTask("toy", "M", 4, 3, entries())
-    trials = [trial_of("bank", Shifted(0.5, 1.0), compared), trial_of("issm", Shifted(3.0, 1.0), compared)]
-    assert pooled(trials, *labels_of(compared)) is None
+    trials = [trial_of(BANK, Shifted(0.5, 1.0), compared), trial_of(ISSM, Shifted(3.0, 1.0), compared)]
+    assert pooled(trials, values_of(compared), np.ones(3)) is None
+    assert pooled([trials[0], trial_of(TRAINED, Shifted(-0.5, 1.0), compared)], values_of(compared), np.ones(3)) is None
     gap = [{**entry, "target": np.where(np.arange(60) > 55, np.nan, entry["target"])} for entry in compared.entries]
     missing = ForecastTask("toy", "M", 4, 3, gap)  # values that are missing count nowhere
-    assert select(missing, lambda c, *_: Shifted(3.0 if c.options else 0.5, 1.0)).trials[0].losses.max() < 10
+    assert select(missing, lambda *_: Shifted(0.5, 1.0)).trials[0].losses.max() < 10
 
 
-def test_all_series_count_alike():
-    """A small series forecast at half the loss outweighs a large one at nine tenths."""
-    better = Trial(Candidate("bank"), 8, np.array([1000.0, 0.5, 0.0]), 1.0, 0.0)
-    worse = Trial(Candidate("issm"), 8, np.array([900.0, 1.0, 0.0]), 1.0, 0.0)
-    failed = Trial(Candidate("gls"), 8, np.full(3, np.inf), 1.0, 0.0)
-    scores = relative_scores([better, worse, failed])
-    assert scores[:2] == pytest.approx([(1000 / 950 + 0.5 / 0.75 + 1) / 3, (900 / 950 + 1 / 0.75 + 1) / 3])
-    assert scores[2] > 1e9
+def test_series_are_weighed_as_the_user_says():
+    """The first is a thousand times as large as the others, and the bank is best there alone."""
+    large = entries()
+    large[0]["target"] = large[0]["target"] * 1000
+
+    class Relative(Predictor):
+        def __init__(self, errors):
+            super().__init__(prediction_length=4)
+            self.errors = errors
+
+        def predict(self, dataset, **_):
+            for past in dataset:
+                whole = next(e for e in large if e["item_id"] == past["item_id"])["target"]
+                begin, first = past["target"].shape[-1], past["item_id"] == "s0"
+                values = whole[begin : begin + 4] + self.errors[first] * (1000 if first else 1)
+                yield SampleForecast(np.stack([values] * 20), past["start"] + begin, item_id=past["item_id"])
+
+    def train(candidate, _):
+        return Relative((3.0, 1.0) if candidate == BANK else (1.0, 2.0))
+
+    task = ForecastTask("toy", "M", 4, 0, large)
+    by_sum, equal = (select(task, train, compared=[BANK, ISSM], weights=one) for one in ("sum", "equal"))
+    assert (by_sum.chosen, equal.chosen) == (BANK, ISSM)
+    assert by_sum.notes[-1] == ("1 of 3 series have half of the score; weights 'equal' would choose issm max_epochs=20")
+    constant = ForecastTask("toy", "M", 4, 1, [*entries((60,)), {**entries((60,))[0], "target": np.ones(60)}])
+    share = shares_of(constant, values_of(constant), "equal")
+    history = constant.train[0]["target"].astype(float)
+    np.testing.assert_allclose(share, [1 / (4 * np.abs(history[12:] - history[:-12]).mean()), 0])
+    with pytest.raises(ValueError, match="expected series_weights to be one of sum, equal, got 'large'"):
+        StateSpaceEstimator("auto", "M", 4, series_weights="large")
 
 
 def test_windows_of_all_candidates_score_as_much_unless_they_say(monkeypatch):
@@ -300,12 +323,11 @@ def test_windows_of_all_candidates_score_as_much_unless_they_say(monkeypatch):
     assert trained[-1] == ("gls", 12)
 
 
-def test_an_estimator_trains_what_was_chosen(monkeypatch):
-    monkeypatch.setattr("tsforecast.forecasting.selection.ROUNDS", (1, 2))
+def test_an_estimator_trains_what_was_chosen():
     data = entries()
     estimator = StateSpaceEstimator("auto", "M", 4, seed=0, time_budget=0.0, trainer_kwargs={"max_epochs": 1})
     predictor = estimator.train(data)
-    assert estimator.selection.chosen.model == "bank"  # after one comparison the time is over
+    assert estimator.selection.chosen == BANK  # after one comparison the time is over
     assert len(estimator.selection.trials) == 1
     assert type(predictor.prediction_net).__name__ == "BankForecaster"
     assert len(list(predictor.predict(data))) == 3

@@ -161,3 +161,16 @@ def test_weights_are_divided_by_their_sum():
     np.testing.assert_allclose(found.dynamics.log_weight.exp().numpy(), [0.75, 0.25], rtol=1e-6)
     equal = build(MODELS["pool"], members="issm; gls")
     np.testing.assert_allclose(equal.dynamics.log_weight.exp().numpy(), [0.5, 0.5], rtol=1e-6)
+
+
+def test_a_member_with_a_learning_rate_of_0_stays_as_it_begins():
+    options = {**CASES["pool"][1], "members": "bank structures=level learning_rate=0; issm components=level"}
+    pool = make_model("pool", **{**options, "weights": "equal"}).train()
+    batch = make_batch(pool, entries_of("pool"))
+    pool.loss(batch).sum().backward()
+    fixed, learnt = ([p.grad is not None for p in one.parameters()] for one in pool.dynamics.members)
+    assert (any(fixed), any(learnt)) == (False, True)
+    own = pool.inference.each(batch)[1]
+    torch.testing.assert_close(pool.loss(batch), own[0].loss(own[1], False))
+    with pytest.raises(ValueError, match="expected a member that learns, but the learning_rate of each is 0"):
+        make_model("pool", **{**options, "members": "bank structures=level learning_rate=0", "weights": "equal"})

@@ -36,6 +36,8 @@ def settled(call: Training, task: ForecastTask) -> tuple[str, Namespace, Selecti
     if "max_epochs" in given:
         trainer["max_epochs"] = chosen.max_epochs
     own = {name: value for name, value in vars(given).items() if name not in RUN | DATA}
+    if model == AUTO and "weights" in own:
+        own["series_weights"] = own.pop("weights")
     if given.get("config"):  # the options of a recipe or another run, all of them
         own["preset"] = presets.NONE
     estimator = StateSpaceEstimator(
@@ -56,6 +58,7 @@ def as_record(selection: Selection) -> dict[str, Any]:
     return {
         "chosen": str(selection.chosen),
         "reason": selection.reason,
+        "notes": [*selection.notes],
         "seconds": round(sum(trial.seconds for trial in selection.trials), 1),
         "candidates": selection.rows(),
     }

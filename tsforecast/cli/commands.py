@@ -91,9 +91,16 @@ class Evaluate(LearningOptions, BucketOptions, ForecastOptions):
         metavar="NAMES",
     )
     output: str = option("", "of data in buckets: score one after the other into this folder", metavar="DIR")
+    refit: bool = option(False, "also score the model trained again, with the run's options, before each test window")
     plot_series: int = option(6, _DRAWN, least=0)
     inspect: str | None = option(None, "series whose components and regimes are drawn; default: the best")
     marks: list[str] | None = option(None, "dates to mark in pictures, such as 2016-01-23=blizzard", nargs="+")
+
+    def check(self) -> None:
+        """Refuse two models beside the one that was trained."""
+        super().check()
+        if self.refit and self.adapt:
+            raise ValueError("--refit and --adapt each add a model: give one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

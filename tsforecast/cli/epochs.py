@@ -18,8 +18,13 @@ from tsforecast.progress import LINE_EVERY, is_watched
 log = logging.getLogger(__name__)
 
 
+def trained_by(chosen: Namespace) -> dict[str, Any]:
+    """Return the options of Lightning's `Trainer` that say how long a run learns, and by what gradients."""
+    return {"max_epochs": chosen.max_epochs, "gradient_clip_val": chosen.gradient_clip_val or None}
+
+
 def trainer_options(folder: Path, chosen: Namespace, callbacks: Sequence[pl.Callback] = ()) -> dict[str, Any]:
-    """Return the options of Lightning's `Trainer` in a run.
+    """Return the options of Lightning's `Trainer` by which a run writes its folder, beside those of `trained_by`.
 
     Args:
         folder: Run folder, where a checkpoint goes after every epoch, and losses.
@@ -30,8 +35,6 @@ def trainer_options(folder: Path, chosen: Namespace, callbacks: Sequence[pl.Call
     last = (folder / runs.LAST).resolve()
     checkpoint = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)
     return {
-        "max_epochs": chosen.max_epochs,
-        "gradient_clip_val": chosen.gradient_clip_val or None,
         "default_root_dir": folder.resolve(),
         "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
         "callbacks": [checkpoint, *callbacks],

@@ -16,6 +16,7 @@ from tsforecast.cli import bulk_options, irregular, options, runs
 from tsforecast.cli.answers import write_table
 from tsforecast.cli.commands import Evaluate
 from tsforecast.cli.opened import Opened
+from tsforecast.cli.train import estimator_of
 from tsforecast.data import ForecastTask
 from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.task import instances
@@ -32,6 +33,7 @@ from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.forecasting.refit import refitted
 from tsforecast.io.files import replace_together
 from tsforecast.models import ExactInference
 from tsforecast.models.parts.regimes import AbstractRegimeInference
@@ -76,8 +78,8 @@ def run(chosen: Evaluate) -> int:
 
 def _score_buckets(chosen: Evaluate, opened: Opened) -> int:
     """Scores a run whose data are buckets into a folder, bucket after bucket."""
-    for name in ("adapt", "inspect", "marks"):
-        if getattr(chosen, name) is not None:
+    for name in ("adapt", "inspect", "marks", "refit"):
+        if getattr(chosen, name) not in (None, False):
             raise ValueError(f"--{name} goes without --output: buckets are scored one by one")
     split = opened.record["split"]
     request = Scoring(
@@ -116,7 +118,10 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
         return with_prediction_length(predictor, horizons[protocol])
 
     adapted, result = None, None
-    if chosen.adapt is not None:
+    if chosen.refit:
+        again = estimator_of(opened.record, opened.trained, {"enable_progress_bar": False, "logger": False})
+        adapted = (f"{opened.record['model']}+refit", refitted(again, task, chosen.num_samples, chosen.seed))
+    elif chosen.adapt is not None:
         adaptive = AdaptivePredictor(predictor, options.adaptation(chosen))
         result = rolling(adaptive, task, chosen.num_samples, chosen.seed)
         adapted = (f"{record['model']}+{chosen.adapt}", result.forecasts)
@@ -133,6 +138,8 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
     with replace_together(folder, runs.REPORT) as report:
         written = save_scores(evaluation, report)
         sys.stdout.write(format_scores(evaluation) + "\n\n")
+        if adapted is not None:
+            _report_difference(evaluation)
         if result is not None:
             written += _report_adaptation(report, evaluation, result, marks if chosen.plot_series > 0 else None)
         if chosen.plot_series > 0:
@@ -174,10 +181,23 @@ def _inspected(task: ForecastTask, item: str | None) -> list[dict[str, Any]]:
     return found
 
 
+def _report_difference(evaluation: Evaluation) -> None:
+    """Says how the model that went on learning, or was trained again, did beside the one that was not."""
+    assert evaluation.adapted is not None
+    names = (evaluation.model, evaluation.adapted)
+    frozen, learnt = (evaluation.scores[name]["rolling"].per_forecast for name in names)
+    difference = paired_difference(learnt, frozen)
+    sure = f"95 % interval {difference.interval} (clustered by series and by blocks of 7 windows)"
+    sys.stdout.write(
+        f"CRPS of {evaluation.adapted} minus that of {evaluation.model}: {difference.estimate:+.3g}, "
+        f"{sure if difference.has_interval else difference.interval}\n\n"
+    )
+
+
 def _report_adaptation(
     folder: Path, evaluation: Evaluation, result: AdaptationResult, marks: dict[str, pd.Timestamp] | None
 ) -> list[Path]:
-    """How the model that went on learning did beside the one that did not.
+    """Writes how the model that went on learning did, window by window, beside the one that did not.
 
     Args:
         folder: Of the run.
@@ -188,12 +208,6 @@ def _report_adaptation(
     assert evaluation.adapted is not None
     names = (evaluation.model, evaluation.adapted)
     frozen, learnt = (evaluation.scores[name]["rolling"].per_forecast for name in names)
-    difference = paired_difference(learnt, frozen)
-    sure = f"95 % interval {difference.interval} (clustered by series and by blocks of 7 windows)"
-    sys.stdout.write(
-        f"CRPS of {evaluation.adapted} minus that of {evaluation.model}: {difference.estimate:+.3g}, "
-        f"{sure if difference.has_interval else difference.interval}\n\n"
-    )
     table = result.windows.set_index("start")
     for name, scores in zip(names, (frozen, learnt), strict=True):
         table[name] = crps_by_window(scores)

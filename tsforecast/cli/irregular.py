@@ -136,7 +136,7 @@ def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], task: Fo
     Raises:
         ValueError: If there are no test windows, or an option does not go with such a run.
     """
-    for name in ("adapt", "inspect", "marks", "output"):
+    for name in ("adapt", "inspect", "marks", "output", "refit"):
         if getattr(chosen, name):
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")
     predictor = load_predictor(folder / runs.PREDICTOR)

@@ -146,7 +146,7 @@ class RunOptions(Command):
 class TrainingOptions(SeedOptions, ThreadOptions, RunOptions):
     """Training."""
 
-    max_epochs: int = option(0, "length of the training", least=1)
+    max_epochs: int = option(0, "length of the training; 0 of a bank: its parameters stay as they begin")
     gradient_clip_val: float = option(10.0, "largest norm of the gradient; 0: any", least=0)
     accelerator: str = option("auto", "auto, cpu, gpu or another name of Lightning's")
     devices: int = option(1, "of the accelerator, a process each: GPUs, or CPUs", least=1)

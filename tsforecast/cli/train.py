@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import LambdaCallback, Timer
 from tsforecast.cli import irregular, options, parsing, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.cli.chosen import DATA, RUN, as_record, settled
-from tsforecast.cli.epochs import progress, trainer_options
+from tsforecast.cli.epochs import progress, trained_by, trainer_options
 from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.cli.train_parser import Training, check_ranges
@@ -59,7 +59,7 @@ def run(call: Training) -> int:
             runs.refuse_used(folder)
         if not task.gap:
             model, chosen, selection = settled(call, task)
-            check_ranges(chosen)
+            check_ranges(chosen, model)
     if call.is_printed:
         sys.stdout.write(config(model, chosen))
         return 0
@@ -162,16 +162,21 @@ def _now() -> str:
 def estimator(
     folder: Path, record: dict[str, Any], chosen: Namespace, callbacks: Sequence[pl.Callback] = ()
 ) -> StateSpaceEstimator:
-    """The estimator of a run.
+    """The estimator of a run, which writes checkpoints and losses.
 
     Args:
-        folder: Run folder, where checkpoints and losses go.
+        folder: Run folder.
         record: Contents of run.json.
         chosen: Options of the run.
         callbacks: Beside the checkpoint after every epoch.
     """
+    return estimator_of(record, chosen, trainer_options(folder, chosen, callbacks))
+
+
+def estimator_of(record: dict[str, Any], chosen: Namespace, trainer: dict[str, Any]) -> StateSpaceEstimator:
+    """The estimator of a run with further options of the trainer."""
     own = {name: value for name, value in vars(chosen).items() if name not in RUN | DATA}
-    trainer = trainer_options(folder, chosen, callbacks)
+    trainer = trained_by(chosen) | trainer
     if runs.is_irregular(record):
         time, own = {"horizon": record["split"]["prediction_length"]}, irregular.of_estimator(record["model"], own)
     else:
@@ -227,8 +232,11 @@ def _train(
             runs.log_stopped(folder)
             return 130
         metrics = runs.keep_metrics(folder)
-        figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
-        save_figure(figure, folder / "learning_curve.png")
+        if chosen.max_epochs:
+            figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
+            save_figure(figure, folder / "learning_curve.png")
+        else:
+            log.info("no epoch: parameters stay those that other series have taught")
         seconds = round(timer.time_elapsed(), 1)
         if task.gap:
             record["components"] = predictor.prediction_net.hyperparameters.get("components")

@@ -19,8 +19,11 @@ _PRESETS = "tsforecast.forecasting.presets"
 _PRINT = "--print_config"  # and what stands behind it
 # Arguments of the estimator that are no options of it on the command line: it has them by other options, or not at all.
 NO_OPTIONS = frozenset(
-    {"model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset"}
-)
+    {
+        "model", "freq", "prediction_length", "horizon", "seed", "trainer_kwargs", "num_samples", "models", "preset",
+        "series_weights",
+    }
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,8 @@ class AutoOptions(Command):
 
     time_budget: float | None = option(None, "seconds for choosing (half of them) and training", least=0)
     models: str | None = option(None, "models to compare with all their variants, such as issm,gls")
+    weights: str = option("sum", "of series in the score: sum, by which large ones count more, or equal",
+        choices=("sum", "equal"))  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +98,7 @@ def parsed(argv: Sequence[str]) -> Training:
         place = words.index(model) + 1
         words[place:place] = ["--config", str(recipes.find(model, chosen.dataset, chosen.recipe))]
         chosen = command.parse_args(words)[model]
-    check_ranges(chosen)
+    check_ranges(chosen, model)
     if chosen.get("data") and not (chosen.irregular or chosen.horizon):
         import_module("tsforecast.cli.given_files").check_table(chosen)
     given = command.parse_args(words, defaults=False)[model] if model else Namespace()
@@ -178,6 +183,9 @@ def _add_data_and_run(command: ArgumentParser, model: str) -> None:
     command.set_defaults({"max_epochs": epochs})
 
 
-def check_ranges(options: Namespace) -> None:
-    """Refuse numbers with which no model could be trained, as `records.check_ranges` does."""
+def check_ranges(options: Namespace, model: str) -> None:
+    """Refuse numbers with which a model could not be trained, as `records.check_ranges` does."""
+    least = 0 if model == "bank" else 1  # which begins with learnt parameters
+    if options.get("max_epochs", least) < least:
+        raise ValueError(f"--max_epochs: expected at least {least}, got {options.max_epochs}")
     records.check_ranges(vars(options), Train, _Estimator)

@@ -13,14 +13,13 @@ from tsforecast.data.tables.dataframes import as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.estimator import StateSpaceEstimator
-from tsforecast.forecasting.lengths import context_by_frequency
+from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 
 log = logging.getLogger(__name__)
 
 _SERIES = 256  # that parameters are fitted to, at most: all have the same
 _BATCH = 64  # windows of a step, at most
-_MOST_STEPS = 400  # of a training window, above which nothing is trained but effects of covariates, in closed form
 
 
 def forecast(
@@ -63,8 +62,8 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     """Return what forecasts the series of a task, fitted to its training part within seconds.
 
     One target has a bank. It begins with what other series of the frequency have taught; its parameters, the same for
-    all series, then learn from these for a few epochs. Where training windows are long, as of hours, they stay as they
-    are, and each series decides by its own past. Several targets have a `gls`.
+    all series, then learn from these for a few epochs. Of fewer than twenty series, and where training windows are
+    long, as of hours, they stay as they are, and each series decides by its own past. Several targets have a `gls`.
 
     Args:
         task: The series.
@@ -75,16 +74,14 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     """
     entries = list(task.train)
     several = any(np.ndim(entry["target"]) > 1 for entry in entries)
-    median = float(np.median([entry["target"].shape[-1] for entry in entries]))
-    length = min(context_by_frequency(task.freq, 0) + task.prediction_length, median)
-    learns = several or length <= _MOST_STEPS
+    learns = several or bank_learns(task.freq, task.prediction_length, entries)
     model = "gls" if several else "bank"
     if learns and len(entries) > _SERIES and not task.categories:  # a category without a series would be unknown
         log.info("%s learns from %d of %d series, since all have the same parameters", model, _SERIES, len(entries))
         order = np.random.default_rng(seed).permutation(len(entries))[:_SERIES]
         entries = [entries[number] for number in sorted(order)]
     if not learns:
-        log.info("training windows would have %d steps: parameters stay those that other series have taught", length)
+        log.info("parameters stay those that other series have taught, as of few series or long training windows")
     trainer = {"enable_progress_bar": False} | ({} if learns else {"max_epochs": 0})
     # Of a few short series, windows of a large batch would be the same again and again.
     windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)

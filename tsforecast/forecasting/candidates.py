@@ -8,15 +8,19 @@ import numpy as np
 
 from tsforecast.data.calendar.frequency import calendar_unit
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.lengths import are_long, far_by_frequency
+from tsforecast.forecasting.lengths import are_long, bank_learns, far_by_frequency, window_of_bank
 from tsforecast.models.parts.component_names import component_names, kinds_of
 
-WINDOWS = 3  # cut points at the end of the data that candidates are compared on, at most
 _YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
 _MANY = 20  # series from which a network over them may pay
 _FEW_WINDOWS = 20  # horizons at the end that may be enough to train on
 _LINEAR_EPOCHS = 4  # of a model with particles, before these
+_STEPS, _LONG_WINDOW, _LEAST_BATCH = 6400, 200, 8  # of a batch of a bank, where its windows are long
+_SPARED = 3  # horizons at the end that a comparison may take
+_EPOCHS = 20  # of a candidate that begins without learnt parameters, also where it is trained in the end
 _OF_WINDOWS = frozenset({"train_length", "train_horizon"})
+CONDITIONED = {"max_epochs": 0}  # of a bank whose parameters stay those that other series have taught
+_POOLED = ("issm", "gls", "rsgls-issm")  # members of a pool beside a bank
 _OF_DAYS = "damped_level+hour_of_day"  # fits the sun and the weather, which know no weekdays
 
 
@@ -33,16 +37,23 @@ class Candidate:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def is_of_model(self) -> bool:
-        """Return whether all options are the model's own, and none says how its training windows are cut."""
-        return not _OF_WINDOWS & set(self.options)
+    def member(self) -> str | None:
+        """Return the candidate as a member of a pool; None where it can be none.
+
+        A bank in a pool stays at the parameters that it begins with. How training windows are cut is the same for all
+        members.
+        """
+        own = {name: value for name, value in self.options.items() if name != "max_epochs"}
+        if self.model == "bank":
+            return str(Candidate("bank", {**own, "learning_rate": 0})) if "max_epochs" in self.options else None
+        return str(Candidate(self.model, own)) if self.model in _POOLED and not _OF_WINDOWS & set(own) else None
 
     def __str__(self) -> str:
         return " ".join([self.model, *(f"{name}={value}" for name, value in self.options.items())])
 
 
 def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[Candidate]:
-    """Return what is compared for a task, the most likely first.
+    """Return what is compared for a task, the cheapest first.
 
     Args:
         task: The data.
@@ -57,16 +68,42 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         return [Candidate("gls")]
     if models:
         return [candidate for name in models for candidate in FAMILIES[name](task)]
-    bank, *others = _banks(task)
-    found = [bank, *others, Candidate("issm"), Candidate("issm", {"objective": "likelihood"})]
-    found += _farther(task, "issm", components=_OF_DAYS) if _is_long(task) else []
-    found += [Candidate("issm", {"transformation": "logit"})] if _are_shares(task) else []
-    return [*found, Candidate("gls"), *_farther(task, "gls")] if _is_long(task) else found
+    found = [Candidate("bank", CONDITIONED), _short("issm")]
+    found += [_short("issm", transformation="logit")] if _are_shares(task) else []
+    return [*found, *([_short("gls")] if _is_long(task) else []), _trained_bank(task)]
+
+
+def bursting(task: ForecastTask) -> list[Candidate]:
+    """Return what is tried where errors come in bursts; of long series of hours, models of the weather."""
+    if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
+        return []
+    days = _farther(task, "issm", components=_OF_DAYS) if _is_long(task) else []
+    own = {name: value for one in days for name, value in one.options.items() if name != "max_epochs"}
+    return [*days, Candidate("markov"), Candidate("sgls", {"preset": "fast", **own})]
+
+
+def _short(model: str, **options: Any) -> Candidate:
+    return Candidate(model, {**options, "max_epochs": _EPOCHS})
+
+
+def _trained_bank(task: ForecastTask, **options: Any) -> Candidate:
+    """Return a bank that learns from the series; of long windows a batch has few."""
+    window = window_of_bank(task.freq, task.prediction_length, _lengths(task))
+    few = {"batch_size": max(_STEPS // window, _LEAST_BATCH)} if window > _LONG_WINDOW else {}
+    return Candidate("bank", {**options, **few})
+
+
+def without_comparison(task: ForecastTask) -> Candidate:
+    """Return the candidate that is taken where nothing is compared."""
+    if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
+        return Candidate("gls")
+    learns = bank_learns(task.freq, task.prediction_length, task.entries)
+    return _trained_bank(task) if learns else Candidate("bank", CONDITIONED)
 
 
 def structures(task: ForecastTask) -> list[Candidate]:
     """Return the components, and training windows, that a switching model may have: those of the `issm` inside."""
-    return [Candidate("issm"), *(_farther(task, "issm", components=_OF_DAYS) if _is_long(task) else [])]
+    return [_short("issm"), *(_farther(task, "issm", components=_OF_DAYS) if _is_long(task) else [])]
 
 
 def _lengths(task: ForecastTask) -> list[int]:
@@ -94,19 +131,20 @@ def _unit(task: ForecastTask) -> str:
 
 def _shows_years(task: ForecastTask) -> bool:
     """Return whether two years lie before the windows of the comparison."""
-    return _length(task) >= 2 * _YEAR.get(_unit(task), np.inf) + WINDOWS * task.prediction_length
+    return _length(task) >= 2 * _YEAR.get(_unit(task), np.inf) + _SPARED * task.prediction_length
 
 
 def _banks(task: ForecastTask) -> list[Candidate]:
-    """Return banks: also with parameters of each series where it is long."""
-    return [Candidate("bank"), *([Candidate("bank", {"scales": "free"})] if _is_long(task) else [])]
+    """Return banks: conditioned alone, trained, and with parameters of each series where it is long."""
+    free = [_trained_bank(task, scales="free")] if _is_long(task) else []
+    return [Candidate("bank", CONDITIONED), _trained_bank(task), *free]
 
 
 def _farther(task: ForecastTask, model: str, **options: Any) -> list[Candidate]:
     """Return a model whose training windows have several horizons; nothing where series are no longer."""
     horizon = far_by_frequency(task.freq, task.prediction_length)
     fits = task.prediction_length < horizon < _length(task)
-    return [Candidate(model, {**options, "train_horizon": horizon})] if fits else []
+    return [_short(model, **options, train_horizon=horizon)] if fits else []
 
 
 def _issms(task: ForecastTask) -> list[Candidate]:
@@ -121,12 +159,12 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     varied += [{"scales": "network"}] if len(task.entries) >= _MANY else []
     recent = _FEW_WINDOWS * task.prediction_length
     varied += [{"train_length": recent}] if _length(task) >= 2 * recent else []
-    return [*(Candidate("issm", options) for options in varied), *_farther(task, "issm", components=_OF_DAYS)]
+    return [*(_short("issm", **options) for options in varied), *_farther(task, "issm", components=_OF_DAYS)]
 
 
 def _gls(task: ForecastTask) -> list[Candidate]:
     """Return gls by both objectives, and trained on several horizons."""
-    return [Candidate("gls"), Candidate("gls", {"objective": "likelihood"}), *_farther(task, "gls")]
+    return [_short("gls"), _short("gls", objective="likelihood"), *_farther(task, "gls")]
 
 
 def _switching(task: ForecastTask) -> list[Candidate]:
@@ -135,7 +173,7 @@ def _switching(task: ForecastTask) -> list[Candidate]:
         "objective": "crps", "linear_epochs": _LINEAR_EPOCHS, "persistence": 0.95, "proposal": "bootstrap",
         "recurrence": "none", "resampling_gradient": "stop-gradient", "network_learning_rate": 1e-2,
     }  # fmt: skip
-    return [Candidate("rsgls-issm", options)]
+    return [_short("rsgls-issm", **options)]
 
 
 # Variants of each model that is asked for by name.
@@ -144,4 +182,6 @@ FAMILIES: dict[str, Callable[[ForecastTask], list[Candidate]]] = {
     "issm": _issms,
     "gls": _gls,
     "rsgls-issm": _switching,
+    "markov": lambda task: bursting(task)[-2:-1],
+    "sgls": lambda task: bursting(task)[-1:],
 }

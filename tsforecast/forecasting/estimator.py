@@ -26,6 +26,7 @@ from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset, with_regimes
 from tsforecast.forecasting.selection import Selection
 from tsforecast.forecasting.training import fit
+from tsforecast.forecasting.trials import WEIGHTS
 from tsforecast.models import AbstractForecaster
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.wording import listed
@@ -79,8 +80,11 @@ class StateSpaceEstimator(AbstractEstimator):
             four times as fast; 0 or None for never. See `tsforecast.forecasting.pace`.
         time_budget: Seconds for the training: learning rates fall faster where it would take longer. "auto" begins no
             further comparison after half of them. None for no bound.
-        models: Models that "auto" compares, joined by ",", with all their variants: bank, issm, gls, rsgls-issm. None
-            for a short list of likely ones.
+        models: Models that "auto" compares, joined by ",", with all their variants: bank, issm, gls, rsgls-issm,
+            markov, sgls. None for a short list of likely ones.
+        series_weights: Of series in the score by which "auto" chooses: "sum" for the sum of losses, in which large
+            series count more, as in the weighted quantile loss; "equal" for losses in units of each series' seasonal
+            error.
         use_feat_static_cat: Whether the model has parameters for the static categories of the training data. If so, a
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
         effects: Of covariates: "curves" are fitted in closed form and taken from the targets, see
@@ -117,6 +121,7 @@ class StateSpaceEstimator(AbstractEstimator):
         plateau: float | None = None,
         time_budget: float | None = None,
         models: str | None = None,
+        series_weights: str = "sum",
         use_feat_static_cat: bool = True,
         effects: str = AUTO,
         trainer_kwargs: dict[str, Any] | None = None,
@@ -126,6 +131,7 @@ class StateSpaceEstimator(AbstractEstimator):
         at_least(1, train_horizon=train_horizon, history_length=history_length, batch_size=batch_size)
         at_least(1, num_batches_per_epoch=num_batches_per_epoch)
         at_least(0, context_length=context_length, train_length=train_length, plateau=plateau, time_budget=time_budget)
+        one_of(WEIGHTS, series_weights=series_weights)
         self.model, self.preset, self.models, self.seed = model, preset, models, seed
         self.plateau, self.time_budget = plateau or 0.0, time_budget
         self.prediction_length, self.history_length = prediction_length, history_length
@@ -280,7 +286,7 @@ class StateSpaceEstimator(AbstractEstimator):
         self._find_freq(data)
         if self.model == AUTO:
             began = time.monotonic()
-            return of_candidate(self, self.choose(data).chosen, left(self, began))
+            return of_candidate(self, self.choose(data).chosen, left(self, began)).settled(data)
         if self.model == regime_choice.MODEL and regime_choice.undecided(self.hyperparameters):
             return with_regimes(self, data, from_predictor)
         if self.model not in presets.SWITCHING or self.preset == presets.NONE:

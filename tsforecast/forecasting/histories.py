@@ -110,12 +110,16 @@ class Histories:
 
     def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
         """Return forecasts from the ends of entries."""
+        batch, windows, exponents = self.batch_of(entries)
+        with torch.no_grad():
+            return self.forecasts(self.filtered(windows, batch), batch, num_samples, exponents)
+
+    def batch_of(self, entries: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]], NDArray[np.int64]]:
+        """Return the batch of the histories of entries, the windows in it, and the exponents of their units."""
         prepared = self.transform(iter(entries), is_train=False)
         windows = [since_first_value(cut(e, len(e["target"]), self.history_length, self.horizon)) for e in prepared]
         exponents = self.exponents(windows)
-        batch = collate(windows, self.device, exponents)
-        with torch.no_grad():
-            return self.forecasts(self.filtered(windows, batch), batch, num_samples, exponents)
+        return collate(windows, self.device, exponents), windows, exponents
 
     def forecasts(
         self, belief: Belief, batch: dict[str, Any], num_samples: int | None, exponents: NDArray[np.int64]

@@ -1,16 +1,20 @@
 """How much is trained on where nobody says: by the frequency, and by the cycle of a smooth season."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tsforecast.data.calendar.frequency import calendar_unit, default_season
+from tsforecast.models.parts.bank_prior import learnt
 
 # A batch of 64 windows with the seasons of hours then takes about a gigabyte to train on.
 _LONGEST_CONTEXT = 2000
 _WINDOWS, _LEAST_WINDOWS = 64, 8  # in a batch
 _USUAL_LENGTH = 700  # steps of windows, of which a batch has all windows: four weeks of hours
 _LONG = 20  # seasons of a series that is long
+# Steps of a window of a bank above which its priors are better than what it learns, and series below whose number.
+_MOST_LEARNT, _FEWEST_SERIES = 400, 20
 _FAR = 3  # horizons of hours that a model without a calendar is trained on: from one alone it drifts in later days
 
 
@@ -38,6 +42,22 @@ def far_by_frequency(freq: str, prediction_length: int) -> int:
 def are_long(lengths: Sequence[int], freq: str) -> bool:
     """Return whether series of so many steps are long: parameters of each may pay, and so may long windows."""
     return bool(np.median(lengths) >= _LONG * max(default_season(freq), 10))
+
+
+def window_of_bank(freq: str, prediction_length: int, lengths: Sequence[int]) -> int:
+    """Return the steps of a training window of a bank: by frequency, or of the median series where it is shorter."""
+    return int(min(context_by_frequency(freq, 0) + prediction_length, np.median(lengths)))
+
+
+def bank_learns(freq: str, prediction_length: int, entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a bank learns from series where no comparison says whether it should.
+
+    It does not from few series, nor by long windows, unless nothing is known of the frequency.
+    """
+    if learnt(freq) is None:
+        return True
+    lengths = [entry["target"].shape[-1] for entry in entries]
+    return len(entries) >= _FEWEST_SERIES and window_of_bank(freq, prediction_length, lengths) <= _MOST_LEARNT
 
 
 def windows_by_length(length: int) -> int:

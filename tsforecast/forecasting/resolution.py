@@ -42,7 +42,8 @@ def with_preset(estimator: Estimator, data: Iterable[dict[str, Any]]) -> tuple[E
     has_components = model == "rsgls-issm" or "components" in options
     if name == presets.BEST and has_components and not {"components", "train_horizon"} & given:
         selection = _structure(estimator, data)
-        options |= selection.chosen.options if selection else {}
+        chosen = selection.chosen.options if selection else {}
+        options |= {option: value for option, value in chosen.items() if option != "max_epochs"}
     log.info("preset %s: %s", name, ", ".join(f"{option}={value}" for option, value in options.items()))
     try:
         return _with(estimator, options, time_budget=left(estimator, began)), selection
@@ -88,14 +89,15 @@ def choose(estimator: AbstractEstimator, data: Any, compared: Sequence[Candidate
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments = estimator.__init_args__
 
-    def train(candidate: Candidate, epochs: int, entries: Sequence[dict[str, Any]]) -> PyTorchPredictor:
-        quiet = {"max_epochs": epochs, "enable_progress_bar": False, "callbacks": None, "logger": False}
+    def train(candidate: Candidate, entries: Sequence[dict[str, Any]]) -> PyTorchPredictor:
+        quiet = {"enable_progress_bar": False, "callbacks": None, "logger": False}
         return of_candidate(estimator, candidate, None, **quiet).train(entries)
 
     task, models, budget = _compared(estimator, data), arguments["models"], arguments["time_budget"]
-    if compared is None:
-        compared = candidates(task, None if models is None else models.replace(" ", "").split(","))
-    return select(task, train, arguments["seed"], None if budget is None else 0.5 * budget, compared)
+    if compared is None and models is not None:
+        compared = candidates(task, models.replace(" ", "").split(","))
+    half = None if budget is None else 0.5 * budget
+    return select(task, train, arguments["seed"], half, compared, arguments["series_weights"])
 
 
 def _compared(estimator: AbstractEstimator, data: Any) -> ForecastTask:
@@ -112,8 +114,13 @@ def left(estimator: AbstractEstimator, began: float) -> float | None:
 
 
 def of_candidate(estimator: Estimator, candidate: Candidate, time_budget: float | None, **trainer: Any) -> Estimator:
-    """Return the estimator of a candidate, with a time for its training and other options of the trainer."""
-    options = {"train_horizon": estimator.on_grid.train_horizon, **candidate.options, **trainer}
+    """Return the estimator of a candidate, with a time for its training and other options of the trainer.
+
+    Epochs that the user has given win, but over none.
+    """
+    given = estimator.trainer_kwargs.keys() & {"max_epochs"} if candidate.options.get("max_epochs") else ()
+    own = {name: value for name, value in candidate.options.items() if name not in given}
+    options = {"train_horizon": estimator.on_grid.train_horizon, **own, **trainer}
     return _with(estimator, options, model=candidate.model, time_budget=time_budget)
 
 

@@ -29,7 +29,8 @@ _MEMBERS: dict[str, type[AbstractForecaster]] = {
 class PoolForecaster(AbstractForecaster[PoolInference]):
     """Several models of the same series; forecasts are mixtures of theirs (linear opinion pool; Stone 1961).
 
-    Members are trained side by side, each by its own loss, as if it were alone. `auto` makes a pool where a mixture
+    Members are trained side by side, each by its own loss, as if it were alone; one with a `learning_rate` of 0 stays
+    as it begins. `auto` makes a pool where a mixture
     forecasts windows before the end of the data better than each of its members.
 
     Args:
@@ -57,9 +58,14 @@ class PoolForecaster(AbstractForecaster[PoolInference]):
         models = [_member(name, data, training, scaling) for name in names]
         shares = _shares(weights, len(models))
         inferences = tuple(model.inference for model in models)
+        learning = tuple(bool(model.training_options.learning_rate) for model in models)
+        if not any(learning):
+            raise ValueError("expected a member that learns, but the learning_rate of each is 0")
         # A belief shows the units of a member to which the unit of the data matters, if there is one.
         units = next((one.units for one in inferences if not one.units.is_scale_free), inferences[0].units)
-        inference = PoolInference(PoolDynamics([one.dynamics for one in inferences], shares), units, inferences, names)
+        inference = PoolInference(
+            PoolDynamics([one.dynamics for one in inferences], shares), units, inferences, names, learning
+        )
         groups = PoolGroups(tuple(model.groups for model in models))
         super().__init__(data, (training, scaling), inference, groups)
         self.save_hyperparameters(ignore=RECORDS)
@@ -88,7 +94,8 @@ def _member(description: str, data: DataSpec, training: PoolTraining, scaling: S
 
 def _value(parameter: inspect.Parameter, text: str) -> Any:
     """Return the value of an option: text where it is one, else a number or a truth value."""
-    return text if isinstance(parameter.default, str) else yaml.safe_load(text)
+    value = text if isinstance(parameter.default, str) else yaml.safe_load(text)
+    return float(value) if isinstance(parameter.default, float) and isinstance(value, int) else value
 
 
 def _shares(weights: str, count: int) -> list[float]:

@@ -122,6 +122,16 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         log_likelihood = torch.where(seen, steps + (scale / state.size).squeeze(1).log(), 0.0)
         return Belief(state, location, scale, Series.of(batch)), log_likelihood
 
+    def squared_errors(self, batch: Batch) -> Float[Tensor, "time series"]:
+        """Return the squared errors of the batch's past in units of the noise of all series; NaN of missing values.
+
+        They are means over the models, by the weights after the last step.
+        """
+        past, series = near(self.slice_of(batch, "past"), *self.scale_of(batch)), Series.of(batch)
+        *_, squares = self.members.errors(past, series, self.members.beginning(past, series))
+        weight = self.dynamics.log_weight(self._after(past, series, None)[0].evidence).exp()
+        return torch.where(past.observed.squeeze(-1), (weight * squares).sum((-1, -2)), torch.nan)
+
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "series sample horizon target"]:

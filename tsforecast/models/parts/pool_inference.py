@@ -50,12 +50,18 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
         units: Units of one of the members, which a belief shows.
         members: Inference in each member.
         names: What each is called.
+        learning: Whether each learns.
     """
 
     dynamics: PoolDynamics
     units: Units
     members: tuple[AbstractInference[Any], ...]
     names: tuple[str, ...]
+    learning: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        for member, learns in zip(self.members, self.learning, strict=True):
+            member.dynamics.requires_grad_(learns)
 
     @property
     def has_marginals(self) -> bool:
@@ -98,8 +104,10 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
         return next(k for k, member in enumerate(self.members) if member.units is self.units)
 
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
-        """Return the sum of the members' losses: each is trained as if it were alone."""
-        return sum((member.loss(own, linear) for member, own in self.each(batch)), torch.zeros(()).to(self.dtype))
+        """Return the sum of the losses of the members that learn: each is trained as if it were alone."""
+        each = zip(self.each(batch), self.learning, strict=True)
+        losses = (member.loss(own, linear) for (member, own), learns in each if learns)
+        return sum(losses, torch.zeros(()).to(self.dtype))
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the beliefs of all members, and the log-likelihood of each step of the mixture.
