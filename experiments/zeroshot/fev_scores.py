@@ -88,7 +88,7 @@ def by_fev(task: ForecastTask, test: TestData, quantiles: list[np.ndarray], seas
     with tempfile.TemporaryDirectory() as scratch:
         path = str(pathlib.Path(scratch) / "task.parquet")
         pq.write_table(pa.Table.from_pylist(rows), path)
-        own = fev.Task(
+        own = fev.Task(  # pyright: ignore[reportAttributeAccessIssue] of the library, not of experiments/fev
             dataset_path=path,
             horizon=task.prediction_length,
             seasonality=season,

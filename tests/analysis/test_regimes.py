@@ -28,7 +28,8 @@ def known():
     entries, truth = switching_entries(STEPS)
     entries[1]["target"][:5] = np.nan
     entries[1]["target"][40:43] = np.nan
-    predictor = trained("markov", entries, seasonal=False, starts=3, context_length=0, train_length=0)
+    shape = {"regimes": 2, "order": 1, "seasonal": False, "switching": "location+scale", "scaling": "training"}
+    predictor = trained("markov", entries, starts=3, context_length=0, train_length=0, **shape)
     return predictor, entries, truth
 
 

@@ -147,8 +147,6 @@ def test_windows_by_the_length_of_series():
 def test_without_a_comparison_a_bank_learns_of_many_series_with_short_windows():
     assert without_comparison(task()) == BANK
     assert without_comparison(task(lengths=(60,) * 20)) == TRAINED
-    known = [{**entry, "feat_dynamic_real": np.zeros((1, 64))} for entry in entries()]
-    assert without_comparison(ForecastTask("toy", "M", 4, 0, known)) == TRAINED
     assert without_comparison(ForecastTask("toy", "s", 4, 0, entries(freq="s"))).model == "bank"
     assert not without_comparison(ForecastTask("toy", "s", 4, 0, entries(freq="s"))).options
     hours = entries(lengths=(600,) * 20, freq="h")

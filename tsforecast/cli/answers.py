@@ -1,4 +1,4 @@
-"""How commands write what they found: tables in the words of the data, and records."""
+"""Answers of commands in files: tables in the words of the data, and records."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -59,7 +59,7 @@ def run(chosen: commands.Bandit) -> int:
 
 
 def _setup(chosen: commands.Bandit) -> tuple[str | Table, AgentConfig]:
-    """Return what is played, and the agent of the first run.
+    """Return the rounds, and the agent of the first run.
 
     Raises:
         ValueError: If they do not go together.

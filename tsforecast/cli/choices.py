@@ -1,4 +1,4 @@
-"""What a run has chosen where the user left it open, and why."""
+"""Choices of a run that the user left open, and their reasons."""
 
 import logging
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def choices(
     options: Mapping[str, Any] | Namespace, task: ForecastTask, training: GridTraining, net: AbstractForecaster
 ) -> dict[str, dict[str, Any]]:
-    """What was chosen, for run.json.
+    """Choices for run.json.
 
     Args:
         options: Of the run: what they give was not chosen.

@@ -1,4 +1,4 @@
-"""What `tsforecast train` lets the data decide: the model of `auto`, the preset of a switching model."""
+"""Decisions of the data in `tsforecast train`: the model of `auto`, the preset of a switching model."""
 
 from typing import Any
 

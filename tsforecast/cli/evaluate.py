@@ -262,7 +262,7 @@ def _draw_insights(
     if structure is None and not isinstance(inference, AbstractRegimeInference):
         return []
     entry = task.train[0]
-    prepared = next(iter(predictor.input_transform(iter([entry]), is_train=False)))
+    prepared = next(iter(predictor.input_transform(iter([entry]), is_train=True)))
     length = len(prepared["target"])
     written = []
 
@@ -276,8 +276,13 @@ def _draw_insights(
         return batch, pd.Series(values[-shown:].cpu().numpy(), index=times, name=shortened(entry["item_id"]))
 
     scale = "" if net.units.transformation == "none" else f", {net.units.transformation} of the data"
+    scale += ", less effects of covariates" if "effect" in prepared else ""
     target = next(iter(task.targets), "")
-    label = f"{net.units.transformation} of {target or 'the data'}" if scale else measured(target, task.unit)
+    label = (
+        f"{net.units.transformation} of {target or 'the data'}"
+        if net.units.transformation != "none"
+        else measured(target, task.unit)
+    )
     components: dict[str, Any] = {}
     with torch.no_grad():
         if structure is not None:

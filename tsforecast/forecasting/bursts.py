@@ -47,7 +47,7 @@ def _squared_errors(predictor: StateSpacePredictor, entries: Sequence[dict[str, 
     found = []
     for entry in entries:
         with torch.no_grad():
-            squares = inference.squared_errors(histories.batch_of([entry])[0])[:, 0].cpu().numpy()
+            squares = inference.squared_errors(histories.batch_of([entry])[0])[:, 0].double().cpu().numpy()
         found.append(squares[len(squares) // 4 :])
     return found
 

@@ -1,4 +1,4 @@
-"""What `markov` takes where nobody says: regimes, lags, what differs between regimes, and units, by evidence."""
+"""Options of `markov` by evidence: regimes, lags, differences between regimes, and units."""
 
 import logging
 import math
