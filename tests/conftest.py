@@ -1,11 +1,14 @@
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import lightning.pytorch  # noqa: F401 its log keeps the stderr of its import, which must not be that of a test
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from tests import first_calls
 
@@ -56,3 +59,25 @@ def _unchecked_programs(request: pytest.FixtureRequest) -> None:
     """Looks at no type in modules that run whole programs."""
     if request.path.parent in WHOLE_PROGRAMS:
         request.getfixturevalue("unchecked_module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Writes pictures without making room for their labels, which draws each several times; they keep their pixels.
+
+    Matplotlib's layout is the same code for all: modules that ask how figures look have it.
+    """
+    whole = Figure.savefig
+
+    def once(figure: Figure, target: Any, **options: Any) -> None:
+        if (options.get("format") or Path(target).suffix[1:]) != "png":
+            whole(figure, target, **options)
+            return
+        figure.set_layout_engine("none")
+        figure.dpi = options["dpi"]
+        FigureCanvasAgg(figure).print_png(target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "plots" not in request.path.stem:
+            patch.setattr(Figure, "savefig", once)
+        yield

@@ -1,12 +1,13 @@
 """`tsforecast forecast FILE`."""
 
+import functools
 import logging
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from tsforecast import load_predictor
+from tsforecast import StateSpaceEstimator, load_predictor
 from tsforecast.cli import main
 
 
@@ -23,6 +24,13 @@ def file(shops, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shops.to_csv("shops.csv", index=False)
     return "shops.csv"
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch):
+    """A step for each epoch: how well it forecasts is looked at in `test_at_once.py`."""
+    few = functools.partial(StateSpaceEstimator, num_batches_per_epoch=1)
+    monkeypatch.setattr("tsforecast.forecasting.at_once.StateSpaceEstimator", few)
 
 
 def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):
