@@ -79,6 +79,7 @@ def test_the_trust_region_follows_successes_and_failures():
         ([4.0, 4.0, math.nan], 0.4),
         ([9.0] * 6, 0.2),
         ([9.0] * 6 + [3.0, 2.0], 0.4),
+        ([9.0] * 3 + [3.0, 9.0, 2.0], 0.4),  # successes, but not in a row
         ([9.0] * 9, 0.8),  # too small: anew
         ([3.0, 2.0, 1.0, 0.0], 0.8),  # never larger than at the beginning
     ):

@@ -459,6 +459,18 @@ def test_bodies_and_rates_have_limits(answering):
     assert client.get("/health").headers["retry-after"] == "1"
 
 
+def test_a_client_that_was_quiet_for_long_has_no_more_at_once_than_others(answering, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("tsforecast.live.guard.time.monotonic", lambda: now[0])
+    client = guarded(answering, rate=2.0, burst=3)
+    statuses = lambda count: [client.get("/health").status_code for _ in range(count)]  # noqa: E731
+    assert statuses(4) == [200, 200, 200, 429]
+    now[0] += 1.0  # two more
+    assert statuses(3) == [200, 200, 429]
+    now[0] += 1000.0
+    assert statuses(4) == [200, 200, 200, 429]
+
+
 def test_bodies_of_many_values_are_not_looked_into(answering):
     """A million empty objects would cost gigabytes of faults; of fewer the first fault is told."""
     client = guarded(answering, most_values=2000)

@@ -229,3 +229,12 @@ def test_positions_beyond_the_state_are_refused():
     for slopes in (((0, 4),), ((-1, 1),)):
         with pytest.raises(IndexError, match="positions of levels and slopes among 4 states"):
             structural.move(slopes, prior.mean, prior.cov, None, None, torch.ones(SERIES, 4).double(), None)
+
+
+def test_leading_dimensions_are_those_of_the_call_or_one():
+    """Of a tensor of another size the program would read what is behind it."""
+    for lead in ((5, 9), (1, 9), (5, 1), (1, 1)):
+        assert calls.fits(torch.zeros(*lead, 3, 2), (5, 9), 3, 2)
+    for shape in ((4, 9, 3, 2), (5, 8, 3, 2), (5, 3, 3, 2), (5, 9, 2, 3), (5, 9, 3), (5, 9, 1, 2), (5, 9, 3, 2, 1)):
+        assert not calls.fits(torch.zeros(shape), (5, 9), 3, 2)
+    assert calls.fits(None, (5, 9), 3, 2)
