@@ -24,6 +24,7 @@ _MEMBERS: dict[str, type[AbstractForecaster]] = {
     "gls": GLSForecaster,
     "rsgls-issm": RSGLSISSMForecaster,
 }
+_STILL = "learning_rate=0"  # of a member that stays as it begins, which its name in pictures leaves out
 
 
 class PoolForecaster(AbstractForecaster[PoolInference]):
@@ -64,7 +65,11 @@ class PoolForecaster(AbstractForecaster[PoolInference]):
         # A belief shows the units of a member to which the unit of the data matters, if there is one.
         units = next((one.units for one in inferences if not one.units.is_scale_free), inferences[0].units)
         inference = PoolInference(
-            PoolDynamics([one.dynamics for one in inferences], shares), units, inferences, names, learning
+            PoolDynamics([one.dynamics for one in inferences], shares),
+            units,
+            inferences,
+            tuple(" ".join(word for word in name.split() if word != _STILL) for name in names),
+            learning,
         )
         groups = PoolGroups(tuple(model.groups for model in models))
         super().__init__(data, (training, scaling), inference, groups)
