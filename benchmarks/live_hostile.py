@@ -28,9 +28,7 @@ import multiprocessing
 import os
 import pathlib
 import platform
-import shlex
 import socket
-import sys
 import tempfile
 import time
 from typing import Any
@@ -41,14 +39,14 @@ import torch
 from live import Client, body_of, cpu_of, make_store, names_and_times, percentiles, serving
 from measure import hardware
 
-from tsforecast.cli.provenance import commit
+from tsforecast.cli.provenance import provenance
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOCKETS, TOGETHER = 200, 4
 DIFFERENT = ("gaps", "backfill")  # of which no request is like another
 KEY = ("hardware", "series", "harm")
 COLUMNS = ("p50_ms", "p99_ms", "alone_p50_ms", "alone_p99_ms", "ratio_p99", "answers", "harm_seconds", "cpu_ms",
-           "service_mib", "load", "versions", "commit", "command")  # fmt: skip
+           "service_mib", "load", "versions")  # fmt: skip
 
 
 def harmful(kind: str, number: int, names: list[str]) -> tuple[str, bytes]:
@@ -192,9 +190,9 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "benchmarks" / "results" / "live_hostile.csv")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    command = shlex.join(["python", "benchmarks/live_hostile.py", *sys.argv[1:]])
     versions = f"torch {torch.__version__}; python {platform.python_version()}"
-    facts = {"hardware": hardware("cpu"), "versions": versions, "commit": commit(), "command": command}
+    provenance(options.out)  # refuses a tree with changes before anything is measured
+    facts = {"hardware": hardware("cpu"), "versions": versions}
     found = []
     for kind in options.kinds:
         with tempfile.TemporaryDirectory() as scratch:
