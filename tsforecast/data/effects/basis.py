@@ -147,7 +147,7 @@ class Basis:
             start: First period.
             values: Of each signal, (time,).
         """
-        hours = day_harmonics(start, len(values[0]), self.freq, _BY_HOUR) if self.by_hour else None
+        hours = day_harmonics(start, len(values[0]), _BY_HOUR) if self.by_hour else None
         for number, (signal, own) in enumerate(zip(self.signals, values, strict=True)):
             line = signal.line(own)
             yield f"{number} line", line
@@ -187,7 +187,7 @@ def _products(first: Matrix, second: Matrix) -> Matrix:
     return (first[:, :, None] * second[:, None, :]).reshape(len(first), -1)
 
 
-def day_harmonics(start: pd.Period, length: int, freq: str, harmonics: int) -> Matrix:
+def day_harmonics(start: pd.Period, length: int, harmonics: int) -> Matrix:
     """Return sines and cosines of the time of day, (time, 2 * harmonics)."""
     times = _times(start, length)
     return _waves(2 * np.pi * (times.hour + times.minute / 60) / 24, harmonics)
@@ -203,7 +203,7 @@ def calendar_groups(start: pd.Period, length: int, freq: str, yearly: bool) -> I
     if steps_per_day(freq) >= 4:
         kind = np.eye(_WEEK_KINDS)[np.where(weekday == 5, 1, np.where(weekday == 6, 2, 0))]
         highest = min(_DAY, int(steps_per_day(freq) // 2))
-        yield "time of day", _products(kind, day_harmonics(start, length, freq, highest))
+        yield "time of day", _products(kind, day_harmonics(start, length, highest))
     if steps_per_day(freq) >= 1:
         yield "day of week", np.eye(7)[weekday]
     if yearly and default_season(freq) > 1:

@@ -1,6 +1,7 @@
 """Effects of covariates on series: estimated in closed form, taken from the data, and given back to forecasts."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from tsforecast.data.effects.regression import Fit, fit
 from tsforecast.wording import counted
 
 COVARIATES, MEMORY = "feat_dynamic_real", "effect_memory"
+log = logging.getLogger(__name__)
+
 _ROWS = 40_000  # values that are fitted to: four and a half years of hours
 _ROUNDS = 6  # of the regression, and half of them where a scale is chosen
 _CHOOSING = 10_000  # values by which the scale is chosen
@@ -290,6 +293,8 @@ def _fitted(entries: list[dict[str, Any]], freq: str) -> Effects | None:
     sizes = [size_of(target) for target in targets]
     some = np.random.default_rng(0).permutation(len(entries))[:_MOST]
     last = max(_ROWS // len(some), 1)
+    if len(some) < len(entries) or max(map(len, targets)) > last:
+        log.info("effects of covariates: %d of %d series, %d steps at most", len(some), len(entries), last)
     covariates = [as_numbers(entries[k][COVARIATES]).astype(np.float64).T[: len(targets[k])] for k in some]
     basis = basis_of(covariates, freq)
     if basis is None:
