@@ -29,6 +29,7 @@ from tsforecast.evaluation import (
     paired_difference,
     save_scores,
 )
+from tsforecast.evaluation.baselines import installed
 from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import AdaptationResult, AdaptivePredictor, rolling
@@ -98,7 +99,10 @@ def _score_buckets(chosen: Evaluate, opened: Opened) -> int:
 
 
 def _baselines(chosen: Evaluate) -> list[str]:
-    return [] if chosen.baselines == "none" else [name.strip() for name in chosen.baselines.split(",")]
+    if chosen.baselines == "none":
+        return []
+    names = [name.strip() for name in chosen.baselines.split(",")]
+    return installed(names) if chosen.baselines == Evaluate.baselines else names  # asked for by name, one must be there
 
 
 def _run(chosen: Evaluate, opened: Opened) -> int:
