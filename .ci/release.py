@@ -1,7 +1,8 @@
 """Builds sdist and wheel, checks them, and tries the wheel in bare environments: `make release OWNER=account`.
 
 The package index shows README.md away from the repository, so that its links become absolute in what is built; and
-`--owner` takes the place of OWNER in the addresses. Nothing is published. The table of sizes is benchmarks/results/sizes.csv.
+`--owner` takes the place of OWNER in the addresses. Nothing is published. Sizes go to
+benchmarks/results/sizes.csv.
 """
 
 import argparse
