@@ -84,6 +84,19 @@ def tried(wheel: pathlib.Path, python: str, extra: str, version: str) -> dict[st
     return {"python": version, "extra": extra.strip("[]"), "megabytes": size, "torch_megabytes": torch}
 
 
+def write(rows: list[dict[str, str | int]]) -> None:
+    """Write the table of sizes; not from a tree with changes, since no commit would have what makes the rows."""
+    git = lambda *words: subprocess.check_output(["git", "-C", str(ROOT), *words], text=True).strip()  # noqa: E731
+    if git("status", "--porcelain", "--", ".", ":(exclude)benchmarks/results"):
+        print(f"{SIZES.name} stays as it is: the tree has changes that are not committed")
+        return
+    facts = {"commit": git("rev-parse", "HEAD"), "command": "make release"}
+    with SIZES.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, [*rows[0], *facts], lineterminator="\n")
+        table.writeheader()
+        table.writerows(row | facts for row in rows)
+
+
 def main() -> None:
     """Builds, checks and tries; writes what environments take."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -109,10 +122,7 @@ def main() -> None:
         rows += [tried(wheel, python, extra, version) for extra in (EXTRAS if len(done) == 1 else EXTRAS[:1])]
     if not done:
         raise SystemExit(f"none of {', '.join(options.pythons)} is Python 3.11, 3.12 or 3.13")
-    with SIZES.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, rows[0])
-        table.writeheader()
-        table.writerows(rows)
+    write(rows)
     print(f"build/release/dist holds the release; tried on Python {', '.join(sorted(done))}")
     if not options.owner:
         print("its addresses name OWNER: publish what `make release OWNER=account` builds")
