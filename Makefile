@@ -5,6 +5,7 @@
 #   make test-all     run them on each Python from 3.11 to 3.13 that is found
 #   make dev          the environment with all development tools
 #   make docs         the documentation with the reference of all modules: build/site/index.html
+#   make release      sdist and wheel, checked and tried in bare environments: build/release
 #   make constraints  renew the tested versions in constraints/ from today's releases
 #   make clean        remove the environments
 #
@@ -12,7 +13,7 @@
 
 PYTHON ?=
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 FITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 VERSION := import sys; print("%d.%d.%d" % sys.version_info[:3])
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
@@ -22,7 +23,7 @@ CONSTRAINTS = constraints/python$$($(BIN)/python -c 'import sys; print("%d.%d" %
 UNBOUND := ^(torch|triton|nvidia-.*|cuda-.*|tsforecast)( |=|$$)
 PYTHONS ?= python3.11 python3.12 python3.13 $(wildcard $(HOME)/.pyenv/versions/3.1[123].*/bin/python)
 
-.PHONY: demo test test-all dev docs constraints clean chosen-python
+.PHONY: demo test test-all dev docs release constraints clean chosen-python
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -41,6 +42,10 @@ dev: $(VENV)/installed-dev
 
 docs: $(VENV)/installed-dev
 	$(BIN)/mkdocs build --strict
+
+# OWNER=account names the account which the repository is published under.
+release: $(VENV)/created
+	$(BIN)/python .ci/release.py --owner "$(OWNER)" $(PYTHONS)
 
 # Every Python once, also where two names lead to it. All run, and a failure of any is one of the whole.
 test-all constraints:
@@ -86,7 +91,7 @@ $(VENV)/created: $(if $(PYTHON),chosen-python)
 
 # An installation repeats itself when the dependencies change.
 $(VENV)/installed: $(VENV)/created pyproject.toml $(wildcard constraints/*.txt)
-	$(PIP) --constraint $(CONSTRAINTS) --editable .
+	$(PIP) --constraint $(CONSTRAINTS) --editable '.[baselines]'
 	@touch $@
 
 $(VENV)/installed-test: $(VENV)/created pyproject.toml $(wildcard constraints/*.txt)

@@ -9,6 +9,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 
+from experiments import notebooks, sizes
 from experiments.anomalies import page as anomalies
 from experiments.bandits import page as bandits
 from experiments.bayesopt import page as optimisation
@@ -28,8 +29,8 @@ from experiments.zeroshot import page as zeroshot
 from tsforecast.io.files import replace_file
 
 MODULES = (
-    anomalies, bandits, fev, fusion, impact, irregular, memory, nab, optimisation, priors, regimes, stein, streams,
-    table1, video, zeroshot,
+    anomalies, bandits, fev, fusion, impact, irregular, memory, nab, notebooks, optimisation, priors, regimes, sizes,
+    stein, streams, table1, video, zeroshot,
 )  # fmt: skip
 
 

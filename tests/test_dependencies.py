@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = (
+    "baselines",
     "mlflow",
     "completion",
     "holidays",

@@ -1,6 +1,8 @@
 """What a release says of itself in several places is the same in all of them."""
 
+import importlib.util
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -53,3 +55,32 @@ def test_workflows_run_what_developers_run():
         for first, *rest in commands:
             assert first == ".ci/run" or (first == "make" and rest[0] in targets), (path, first, rest)
     assert (ROOT / ".ci/run").stat().st_mode & 0o100
+
+
+def test_links_of_the_index_lead_to_the_repository():
+    spec = importlib.util.spec_from_file_location("release", ROOT / ".ci/release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    release = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(release)
+    text = "![a](docs/a.png) [b](docs/b.md), [`c`, `d`](LICENSE), [e](https://e.org) [f](#f)"
+    assert release.absolute(text, "https://host/us/it", "1.2.3") == (
+        "![a](https://host/us/it/raw/v1.2.3/docs/a.png) [b](https://host/us/it/blob/v1.2.3/docs/b.md), "
+        "[`c`, `d`](https://host/us/it/blob/v1.2.3/LICENSE), [e](https://e.org) [f](#f)"
+    )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for path in re.findall(r"/(?:raw|blob)/v0/([^)#]+)", release.absolute(readme, "https://host/us/it", "0")):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_image_runs_the_service_as_a_plain_user_with_the_torch_of_the_package():
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "").splitlines()
+    steps = [line.split(" ", 1) for line in lines if line and not line.startswith("#")]
+    last = {word: rest for word, rest in steps}
+    torch = next(text for text in PROJECT["dependencies"] if text.startswith("torch"))
+    assert any(word == "RUN" and f'"{torch}" --index-url' in rest for word, rest in steps)
+    users = [rest for word, rest in steps if word == "USER"]
+    assert users == ["forecaster"]
+    assert "/health" in last["HEALTHCHECK"]
+    words = [*yaml.safe_load(last["ENTRYPOINT"]), *yaml.safe_load(last["CMD"])]
+    assert shlex.join(words) == "tsforecast live serve /store --host 0.0.0.0 --token_file /run/secrets/token"

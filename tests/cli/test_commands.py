@@ -112,7 +112,7 @@ def test_every_model_trains_two_steps_and_is_scored(model, csv, tmp_path, capsys
     assert "`tsforecast evaluate" in capsys.readouterr().err
     drawn, ordered = model in ("rsgls-issm", "sgls", "kvae-rb"), []  # which have components and regimes
     draw = lambda *args, **options: ordered.append(options["ordered"]) or plot_regimes(*args, **options)  # noqa: E731
-    monkeypatch.setattr("tsforecast.cli.evaluate.plot_regimes", draw)
+    monkeypatch.setattr("tsforecast.cli.drawn.plot_regimes", draw)
     evaluation = ["--baselines", "none", "--num_samples", "4", "--plot_series", str(int(drawn))]
     assert main(["evaluate", str(run), *evaluation]) == 0
     scores = json.loads((run / "scores.json").read_text())
@@ -389,7 +389,7 @@ def test_pictures_have_the_target_its_unit_and_named_dates(csv, tmp_path, monkey
     options = [*data(csv), *SHORT, *TINY, "--unit", "pieces"]
     assert main(["train", "rsgls-issm", *options, "--output", str(run)]) == 0
     monkeypatch.setattr(
-        "tsforecast.cli.evaluate.save_figure", lambda figure, path: figures.update({path.stem: figure}) or path
+        "tsforecast.cli.drawn.save_figure", lambda figure, path: figures.update({path.stem: figure}) or path
     )
     command = ["evaluate", str(run), "--baselines", "none", "--num_samples", "4", "--plot_series", "1"]
     marks = ["--marks", "2024-02-01=sale", "2024-02-14T12:00+01:00", "1999-01-01=never"]

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from tests.cli.test_commands import SHORT, csv, data, refused  # noqa: F401
+from tests.test_pages import charts
 from tsforecast.cli import main
 from tsforecast.evaluation import paired_difference
-from tsforecast.evaluation.page import page
 from tsforecast.plots import colour_of, save_figure
 
 
@@ -79,9 +79,17 @@ def test_the_page_has_scores_differences_and_pictures(scored, worse, tmp_path, c
     text = output.read_text()
     page = Page(text)
     assert page.open == []
-    assert "<script" not in text
+    assert "default-src 'none'" in text
     assert not re.search(r'(src|href)="(?!data:)', text)
-    assert len(page.pictures) == 10  # differences, scores by horizon, calibration, two runs' forecasts; by protocol
+    assert len(page.pictures) == 6  # differences, two runs' forecasts; by protocol
+    steps, shares = charts(text)
+    assert [chart["name"] for chart in steps["charts"]] == ["Rolling", "Long-term"]
+    assert [chart["name"] for chart in shares["charts"][:2]] == [
+        "Rolling, share in central intervals",
+        "Rolling, share below quantiles",
+    ]
+    (panel,) = steps["charts"][0]["panels"]
+    assert [line["label"] for line in panel["lines"]] == ["<two>", "one", "seasonal_naive"]
     for picture in page.pictures:
         kind, _, content = picture["src"].partition(",")
         assert kind == "data:image/png;base64"
@@ -107,7 +115,7 @@ def test_what_is_wide_scrolls_and_says_so(scored, worse, tmp_path):
     assert main(["compare", str(worse), str(scored), "--output", str(output)]) == 0
     text = output.read_text()
     assert '<meta name="viewport" content="width=device-width' in text
-    boxes = re.findall(r'<p class="swipe">Scroll sideways for more ([\w ]+) →</p><div class="wide"[^>]*><(\w+)', text)
+    boxes = re.findall(r'<p class="swipe">Scroll sideways for more ([\w ]+) →</p><div class="scroll"[^>]*><(\w+)', text)
     assert boxes == [("columns", "table")] * 4 + [("of the picture", "img")] * 4
     assert text.count("<table") == 4
     assert "seasonal_<wbr>naive" in text  # may be broken there
@@ -117,23 +125,23 @@ def test_a_model_has_one_colour_in_evaluate_and_compare(scored, worse, tmp_path,
     """Runs of one model beside a baseline: the former share a colour, and the same is in pictures of `evaluate`."""
     figures = {}
     monkeypatch.setattr(
-        "tsforecast.cli.evaluate.save_figure",
+        "tsforecast.cli.drawn.save_figure",
         lambda figure, path: figures.update({path.name: figure}) or save_figure(figure, path),
     )
     assert main(["evaluate", str(scored), "--baselines", "seasonal_naive", "--num_samples", "10"]) == 0
-    drawn = []
-    monkeypatch.setattr("tsforecast.cli.compare.page", lambda *parts: drawn.extend(parts[4]) or page(*parts))
     options = ["--output", str(tmp_path / "page.html")]
     assert main(["compare", str(worse), str(scored), *options]) == 0
-    figures |= {f"{section}, {caption}": figure for section, caption, figure in drawn if not isinstance(figure, bytes)}
-    assert len(figures) == 6 + 6
     found = {}
     for name, figure in figures.items():
         for artist in (artist for axis in figure.axes for artist in axis.lines):
             found.setdefault(artist.get_label(), {})[name] = artist.get_color()
+    for place, section in enumerate(charts((tmp_path / "page.html").read_text())):
+        for chart in section["charts"]:
+            for line in chart["panels"][0]["lines"]:
+                found.setdefault(line["label"], {})[f"{place} {chart['name']}"] = line["colour"]
     assert {*found["seasonal_naive"].values()} == {colour_of("seasonal_naive")}
-    assert len(found["seasonal_naive"]) == 3 + 4  # calibration and steps ahead, in both
-    for label, count in (("issm", 3), ("one", 4), ("<two>", 4)):
+    assert len(found["seasonal_naive"]) == 3 + 6  # calibration and steps ahead, in both
+    for label, count in (("issm", 3), ("one", 6), ("<two>", 6)):
         assert {*found[label].values()} == {colour_of("issm")}
         assert len(found[label]) == count
     assert {*found["median"].values()} == {colour_of("issm")}
@@ -165,7 +173,7 @@ def test_a_difference_is_computed_once(scored, worse, tmp_path, monkeypatch):
         calls.append(len(first))
         return paired_difference(first, second)
 
-    monkeypatch.setattr("tsforecast.evaluation.page.paired_difference", counted)
+    monkeypatch.setattr("tsforecast.plots.pages.comparison.paired_difference", counted)
     assert main(["compare", str(worse), str(scored), "--output", str(tmp_path / "page.html")]) == 0
     assert len(calls) == 4  # of the other run and of the baseline, under two protocols
 

@@ -29,7 +29,15 @@ from tsforecast.evaluation import (
     save_scores,
     score,
 )
-from tsforecast.evaluation.baselines import ADDITIVE, NAIVE, NAIVE_LATER, NO_SEASON, SeasonalNaive, fill_missing
+from tsforecast.evaluation.baselines import (
+    ADDITIVE,
+    NAIVE,
+    NAIVE_LATER,
+    NO_SEASON,
+    SeasonalNaive,
+    fill_missing,
+    installed,
+)
 from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.scores import totals_of_json
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast
@@ -428,6 +436,15 @@ def test_quantiles_are_negative_once_the_series_has_been(name):
 def test_baselines_of_odd_series_are_finite(rng, name, past):
     found = quantiles(name, make_task([np.array([*past, *rng.normal(size=HORIZON * WINDOWS)])]), "rolling")
     assert np.isfinite(found).all()
+
+
+def test_a_classic_without_its_library_is_refused_by_name_and_left_out_by_default(monkeypatch, caplog):
+    monkeypatch.setattr("tsforecast.evaluation.classical.find_spec", lambda _: None)
+    train = [{"item_id": "a", "start": pd.Period("2024-01-01", "D"), "target": np.arange(9.0)}]
+    with pytest.raises(ValueError, match=r"auto_ets-7: needs statsforecast: `pip install 'tsforecast\[baselines\]'`"):
+        fit_baseline("auto_ets-7", train, 7)
+    assert installed(["seasonal_naive", "auto_ets", "mstl-7"]) == ["seasonal_naive"]
+    assert "left out: auto_ets, mstl-7: needs statsforecast" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["auto_ets", "auto_theta", "mstl", "auto_arima-1"])

@@ -10,7 +10,7 @@ from gluonts.dataset.split import split
 from gluonts.model import SampleForecast
 
 from tsforecast.evaluation import Evaluation, Metric, format_scores, metrics, save_scores, score
-from tsforecast.evaluation.page import Contender, differences, page
+from tsforecast.plots.pages.comparison import Contender, differences, page
 
 START = pd.Period("2024-01-01", "D")
 
@@ -53,7 +53,7 @@ def test_it_is_in_the_printed_table_and_on_the_page(evaluation):
     older = {"rolling": {name: value for name, value in overall["rolling"].items() if name != "bias"}}
     forecasts = {"rolling": found.per_forecast}
     contenders = [Contender("new", overall, forecasts), Contender("old", older, forecasts)]
-    text = page("Title", [], contenders, {"rolling": differences(contenders, "rolling")}, [], [])
+    text = page("Title", [], contenders, {"rolling": differences(contenders, "rolling")}, [], []).html()
     assert "<th>Bias</th></tr>" in text
     assert '<td class="best">0.5000</td></tr>' in text
     assert "<td>-</td></tr>" in text  # of a run which was scored before there was this metric

@@ -10,12 +10,13 @@ import torch
 
 from tsforecast.analysis import anomalies
 from tsforecast.cli import options
-from tsforecast.cli.answers import write_tables
+from tsforecast.cli.answers import PAGE, heading, write_tables
 from tsforecast.cli.commands import Anomalies
 from tsforecast.cli.opened import Opened
 from tsforecast.data import ForecastTask, read_task
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.plots import measured, plot_anomalies, save_figure
+from tsforecast.plots.pages import anomalies_page
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,11 @@ def run(chosen: Anomalies) -> int:
     out = Path(chosen.output) if chosen.output else Path(chosen.run or ".") / "anomalies"
     write_tables(out, task.columns, task.entries, anomalies=frame)
     _tell(frame, chosen.rate)
-    _draw(frame, out, chosen.plot_series, chosen.rate, measured("", task.unit))
+    label = measured("", task.unit)
+    _draw(frame, out, chosen.plot_series, chosen.rate, label)
+    if chosen.plot_series:
+        title = heading(task, f"anomalies, at {chosen.rate:g} false alarms a step")
+        anomalies_page(frame, rate=chosen.rate, label=label, title=title).save(out / PAGE)
     log.info("%s: %d series, %d of %d judged steps flagged", out / "anomalies.csv", len(task.entries), *_counts(frame))
     return 0
 

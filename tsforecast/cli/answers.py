@@ -7,9 +7,20 @@ from typing import Any
 
 import pandas as pd
 
+from tsforecast.data import ForecastTask
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.io.files import make_folder, replace_file
+
+PAGE = "page.html"  # of charts, beside the tables
+
+
+def heading(task: ForecastTask, what: str) -> str:
+    """Return the title of a page: the data and their unit, and what the page says of them."""
+    from tsforecast.plots.style import measured  # with matplotlib, which tables do without
+
+    named = measured(", ".join(task.targets[:3]), task.unit)
+    return f"{task.name}{f', {named}' if named else ''}: {what}"
 
 
 def write_table(table: pd.DataFrame, path: Path, index: bool = False) -> Path:

@@ -16,10 +16,10 @@ from tsforecast.cli.commands import Compare
 from tsforecast.cli.scored import TABLES, read_scores, read_table
 from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.metrics import flat
-from tsforecast.evaluation.page import Contender, differences, page
 from tsforecast.evaluation.report import PROTOCOLS
-from tsforecast.io.files import make_folder, replace_file
-from tsforecast.plots import plot_calibration, plot_differences, plot_scores_by_horizon
+from tsforecast.plots import plot_differences
+from tsforecast.plots.pages.comparison import Contender, differences, page
+from tsforecast.plots.pages.scores import score_sections
 from tsforecast.wording import counted
 
 _FILES = ("scores.json", *TABLES)
@@ -121,10 +121,10 @@ def run(chosen: Compare) -> int:
         facts.append("The targets are the same; covariates or static features of the runs differ.")
     title = f"{first['dataset']}: {', '.join(labels)}"
     found = {protocol: differences(contenders, protocol) for protocol in PROTOCOLS}
-    text = page(title, facts, contenders, found, list(_figures(scored, labels, named, found)), commands)
-    make_folder(output.parent)
-    with replace_file(output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    models = {label: name for label, (_, name, _) in named.items()}
+    charts = score_sections(_rows(named, "per_horizon.csv"), _rows(named, "calibration.csv"), models)
+    figures = [*_figures(scored, labels, models, found)]
+    page(title, facts, contenders, found, figures, commands, charts).save(output)
     table = output.with_suffix(".csv")
     write_table(_table(contenders, found), table)
     sys.stdout.write(f"Written:\n  {output}\n  {table}\n")
@@ -164,31 +164,23 @@ def _shown(value: Any) -> str:
     return repr(value)
 
 
+def _rows(named: Mapping[str, tuple[ScoredRun, str, bool]], table: str) -> pd.DataFrame:
+    """Return the rows of a table of all runs and baselines, by label."""
+    return pd.concat([run.rows(table, name, label) for label, (run, name, _) in named.items()])
+
+
 def _figures(
     scored: Sequence[ScoredRun],
     labels: Sequence[str],
-    named: dict[str, tuple[ScoredRun, str, bool]],
+    models: Mapping[str, str],
     found: Mapping[str, Mapping[str, Difference]],
 ) -> Iterator[tuple[str, str, Figure | bytes]]:
     """Section, caption and picture."""
-    models = {label: name for label, (_, name, _) in named.items()}
     headings = {protocol: f"{protocol.replace('_', '-').capitalize()} forecasts" for protocol in PROTOCOLS}
     for protocol in PROTOCOLS:
         if found[protocol]:
             section = "CRPS minus that of the best run, 95 % intervals"
             yield section, headings[protocol], plot_differences(found[protocol], models=models)
-    steps = pd.concat([run.rows("per_horizon.csv", name, label) for label, (run, name, _) in named.items()])
-    for protocol, part in steps.groupby("protocol", sort=False):
-        figure = plot_scores_by_horizon(part, models=models)
-        yield "CRPS by step ahead", headings[str(protocol)], figure  # pyright: ignore[reportArgumentType]
-    for protocol in PROTOCOLS:
-        tables = {}
-        for label, (run, name, _) in named.items():
-            part = run.rows("calibration.csv", name, label)
-            part = part.loc[part["protocol"] == protocol].set_index("probability")
-            if len(part):
-                tables[label] = part
-        yield "Calibration", headings[protocol], plot_calibration(tables, models=models, columns=1)
     for protocol in PROTOCOLS:
         for run, label in zip(scored, labels, strict=True):
             picture = run.folder / "plots" / f"forecasts_{protocol}.png"

@@ -7,20 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from gluonts.model import Predictor
 
-from tsforecast.cli import bulk_options, irregular, options, runs
-from tsforecast.cli.answers import write_table
+from tsforecast.cli import bulk_options, drawn, irregular, options, runs
+from tsforecast.cli.answers import PAGE, write_table
 from tsforecast.cli.commands import Evaluate
 from tsforecast.cli.opened import Opened
 from tsforecast.cli.train import estimator_of
 from tsforecast.data import ForecastTask
-from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.task import instances
-from tsforecast.data.windows import collate, cut
 from tsforecast.evaluation import (
     Evaluation,
     crps_by_window,
@@ -29,31 +26,20 @@ from tsforecast.evaluation import (
     paired_difference,
     save_scores,
 )
+from tsforecast.evaluation.baselines import installed
 from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import AdaptationResult, AdaptivePredictor, rolling
-from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
+from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.forecasting.refit import refitted
 from tsforecast.io.files import replace_together
-from tsforecast.models import ExactInference
-from tsforecast.models.parts.regimes import AbstractRegimeInference
 from tsforecast.plots import (
-    colour_of,
-    measured,
     plot_adaptation,
-    plot_calibration,
-    plot_decomposition,
-    plot_forecasts,
-    plot_regimes,
-    plot_scores_by_horizon,
     save_figure,
 )
 from tsforecast.wording import listed, shortened, suggestion
 
 log = logging.getLogger(__name__)
-
-_HISTORY = 2000  # steps that are smoothed before a picture of the components, at most
-_REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
 
 
 def run(chosen: Evaluate) -> int:
@@ -98,7 +84,10 @@ def _score_buckets(chosen: Evaluate, opened: Opened) -> int:
 
 
 def _baselines(chosen: Evaluate) -> list[str]:
-    return [] if chosen.baselines == "none" else [name.strip() for name in chosen.baselines.split(",")]
+    if chosen.baselines == "none":
+        return []
+    names = [name.strip() for name in chosen.baselines.split(",")]
+    return installed(names) if chosen.baselines == Evaluate.baselines else names  # asked for by name, one must be there
 
 
 def _run(chosen: Evaluate, opened: Opened) -> int:
@@ -143,14 +132,17 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
         if result is not None:
             written += _report_adaptation(report, evaluation, result, marks if chosen.plot_series > 0 else None)
         if chosen.plot_series > 0:
-            part = replace(task, entries=_spread(task, evaluation, chosen.plot_series))
+            part = replace(task, entries=drawn.spread(task, evaluation, chosen.plot_series))
             forecasts = {}
             for protocol in PROTOCOLS if task.windows > 1 else PROTOCOLS[:1]:
                 pasts, _ = instances(part.test(protocol))
                 forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
-            written += _draw(report / "plots", part, forecasts, evaluation)
+            written += drawn.draw(report / "plots", part, forecasts, evaluation)
+            written.append(
+                drawn.page(chosen, task, evaluation, predictor_for("rolling"), opened.record).save(report / PAGE)
+            )
             inspection = replace(part, entries=inspected or part.entries)
-            written += _draw_insights(report / "plots", predictor, inspection, evaluation.model, marks)
+            written += drawn.draw_insights(report / "plots", predictor, inspection, evaluation.model, marks)
     places = [folder / path.relative_to(report) for path in written]
     sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in places)]) + "\n")
     return 0
@@ -219,96 +211,3 @@ def _report_adaptation(
     title = f"{evaluation.adapted} on {evaluation.dataset}: rolling forecasts, each learnt from afterwards"
     figure = plot_adaptation(table, names, marks=marks, title=title)
     return [*written, save_figure(figure, folder / "plots" / "adaptation.png")]
-
-
-def _spread(task: ForecastTask, evaluation: Evaluation, count: int) -> list[dict[str, Any]]:
-    """Series from the best to the worst rolling score of the model, evenly between: a picture must not choose."""
-    scores = evaluation.scores[evaluation.model]["rolling"].per_series["crps"]
-    order = np.argsort(scores.to_numpy(), kind="stable")  # NaN, where nothing was observed, comes last
-    places = np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))
-    by_item = {str(entry["item_id"]): entry for entry in task.entries}
-    return [by_item[str(scores.index[order[place]])] for place in places]
-
-
-def _draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], evaluation: Evaluation) -> list[Path]:
-    """Pictures of forecasts and scores."""
-    written = []
-    for protocol in forecasts:  # the rolling ones alone where there is one window
-        label = f"{evaluation.model} on {evaluation.dataset}, {protocol.replace('_', '-')}"
-        spread = " (from the best to the worst CRPS)" if len(task.entries) > 1 else ""
-        figure = plot_forecasts(
-            task.entries,
-            forecasts[protocol],
-            targets=task.targets,
-            unit=task.unit,
-            colour=colour_of(evaluation.model),
-            title=f"{label} forecasts{spread}",
-        )
-        written.append(save_figure(figure, folder / f"forecasts_{protocol}.png"))
-        tables = {name: s[protocol].calibration for name, s in evaluation.scores.items() if protocol in s}
-        figure = plot_calibration(tables, title=f"Calibration: {label}")
-        written.append(save_figure(figure, folder / f"calibration_{protocol}.png"))
-    figure = plot_scores_by_horizon(evaluation.per_horizon(), title=f"CRPS by horizon, {evaluation.dataset}")
-    written.append(save_figure(figure, folder / "scores_by_horizon.png"))
-    return written
-
-
-def _draw_insights(
-    folder: Path, predictor: StateSpacePredictor, task: ForecastTask, model: str, marks: dict[str, pd.Timestamp]
-) -> list[Path]:
-    """Pictures of what the model sees in the first series, where it can tell: its components, its regimes."""
-    net = predictor.prediction_net
-    structure, inference = net.dynamics.structure, net.inference
-    if structure is None and not isinstance(inference, AbstractRegimeInference):
-        return []
-    entry = task.train[0]
-    prepared = next(iter(predictor.input_transform(iter([entry]), is_train=True)))
-    length = len(prepared["target"])
-    written = []
-
-    def past_of(shown: int, burn_in: int) -> tuple[dict[str, Any], pd.Series]:
-        past = min(length, shown + burn_in)
-        shown = min(past, shown)
-        batch = collate([cut(prepared, length, past, predictor.prediction_length)], predictor.device)
-        values = net.units.transform(batch["past_target"][0].reshape(past, -1)[:, 0])
-        values = torch.where(batch["past_observed"][0].reshape(past, -1)[:, 0], values, torch.nan)
-        times = pd.DatetimeIndex(stamps_of(entry["start"], length, entry.get("info"))[-shown:])
-        return batch, pd.Series(values[-shown:].cpu().numpy(), index=times, name=shortened(entry["item_id"]))
-
-    scale = "" if net.units.transformation == "none" else f", {net.units.transformation} of the data"
-    scale += ", less effects of covariates" if "effect" in prepared else ""
-    target = next(iter(task.targets), "")
-    label = (
-        f"{net.units.transformation} of {target or 'the data'}"
-        if net.units.transformation != "none"
-        else measured(target, task.unit)
-    )
-    components: dict[str, Any] = {}
-    with torch.no_grad():
-        if structure is not None:
-            shown = max(200, 20 * task.season)
-            # Smoothing of particles takes many paths: no more of the history than helps what is shown.
-            batch, observed = past_of(shown, _HISTORY if isinstance(inference, ExactInference) else shown)
-            components = {
-                name.replace("_", " "): (mean[0, -len(observed) :].cpu().numpy(), sd[0, -len(observed) :].cpu().numpy())
-                for name, (mean, sd) in inference.decompose(batch).items()
-            }
-            title = f"{shortened(entry['item_id'])}: components{scale}, mean ± 2 standard deviations"
-            figure = plot_decomposition(observed, components, label=label, colour=colour_of(model), title=title)
-            written.append(save_figure(figure, folder / "decomposition.png"))
-        if isinstance(inference, AbstractRegimeInference):
-            batch, observed = past_of(_REGIMES_SHOWN, 0)
-            weights = inference.regimes(batch, num_samples=20).probabilities[:, 0]
-            scales = inference.regime_scales()
-            figure = plot_regimes(
-                observed,
-                weights.cpu().numpy(),
-                scales=None if scales is None else scales.cpu().numpy(),
-                # Where there is a dense part beside the components, regimes differ in more than their noise.
-                ordered=bool(components) and "rest" not in components and scales is not None,
-                marks=marks,
-                label=label,
-                title=f"{shortened(entry['item_id'])}: inferred regimes{scale}",
-            )
-            written.append(save_figure(figure, folder / "regimes.png"))
-    return written

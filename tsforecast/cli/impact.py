@@ -8,10 +8,11 @@ from typing import Any
 from tsforecast.analysis.impact import Impact, Options, impact
 from tsforecast.analysis.impact_tables import ALL
 from tsforecast.cli import commands, options
-from tsforecast.cli.answers import write_table
+from tsforecast.cli.answers import PAGE, write_table
 from tsforecast.data.tables.naming import standard
 from tsforecast.io.files import make_folder
 from tsforecast.plots.impact import plot_impact
+from tsforecast.plots.pages import impact_page
 from tsforecast.plots.style import save_figure
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ _TOLD = 5  # series whose effects the log has
 
 
 def run(chosen: commands.Impact) -> int:
-    """Writes effects.csv, summary.csv, impact.png and, of several interventions, overall.csv.
+    """Writes effects.csv, summary.csv, impact.png, page.html and, of several interventions, overall.csv.
 
     Raises:
         ValueError: If the data, a date or an option is not as expected.
@@ -47,6 +48,7 @@ def run(chosen: commands.Impact) -> int:
         write_table(table, out / f"{name}.csv")
     if chosen.plot_series:
         save_figure(plot_impact(found, most=chosen.plot_series), out / "impact.png")
+        impact_page(found, level=chosen.level, facts=_told(found, chosen.level)).save(out / PAGE)
     for line in _told(found, chosen.level):
         log.info("%s", line)
     log.info("%s: effects on %d series", out, standard(found.summary)["item_id"].nunique())

@@ -46,7 +46,7 @@ REMEMBERED = "remembered.csv"
 # What `evaluate` writes, all of it by one call; the first is there only while the others are complete.
 REPORT = (
     "scores.json", "scores.csv", "per_series.csv", "per_horizon.csv", "per_forecast.csv", "calibration.csv", ADAPTATION,
-    REMEMBERED, "plots",
+    REMEMBERED, "plots", "page.html",
 )  # fmt: skip
 LAST = Path("checkpoints", "last.ckpt")
 METRICS = "metrics.csv"

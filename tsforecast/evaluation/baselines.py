@@ -20,7 +20,7 @@ from gluonts.model import Forecast, Predictor, QuantileForecast
 from scipy.stats import norm
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
-from tsforecast.evaluation.classical import CLASSICS, Classical, plausible
+from tsforecast.evaluation.classical import CLASSICS, INSTALL, Classical, is_installed, plausible
 from tsforecast.evaluation.metrics import LEVELS, Array
 from tsforecast.processes import imported_once
 from tsforecast.progress import follow
@@ -120,6 +120,14 @@ def default_baselines(season: int) -> tuple[str, ...]:
     return walks if season == 1 else (*_NAIVE, "auto_ets")
 
 
+def installed(names: Sequence[str]) -> list[str]:
+    """Return the baselines that can be fitted here; a line says which cannot, for want of statsforecast."""
+    absent = [name for name in names if name.partition("-")[0] in CLASSICS and not is_installed()]
+    if absent:
+        logger.warning("left out: %s: %s", ", ".join(absent), INSTALL)
+    return [name for name in names if name not in absent]
+
+
 @dataclass(frozen=True)
 class Baseline:
     """A baseline fitted to the training range of every series.
@@ -184,13 +192,16 @@ def fit_baseline(
             `if __name__ == "__main__"`.
 
     Raises:
-        ValueError: If there is no such baseline or its season is not a positive whole number.
+        ValueError: If there is no such baseline, its season is not a positive whole number, or its library is not
+            installed.
     """
     kind, _, lag = name.partition("-")
     if kind not in (*_NAIVE, *CLASSICS) or (lag and not (lag.isdecimal() and int(lag))):
         known = ", ".join((*_NAIVE, *CLASSICS))
         raise ValueError(f"expected one of {known}, or with a season as in auto_ets-24, but got {name!r}")
     slow = kind in CLASSICS
+    if slow and not is_installed():
+        raise ValueError(f"{name}: {INSTALL}")
     fit, seasonal = (partial(Classical.fit, kind, horizon or season + 1), True) if slow else _NAIVE[kind]
     least = _CYCLES * season if seasonal and not lag else 0
     lag = int(lag) if lag else season if seasonal else 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from tsforecast.evaluation.metrics import LEVELS, Array
 
 CLASSICS = ("auto_ets", "auto_theta", "mstl", "auto_arima")
+INSTALL = "needs statsforecast: `pip install 'tsforecast[baselines]'`"
 # The central interval, in percent, that each level bounds.
 _WIDTHS = [round(abs(200 * level - 100)) for level in LEVELS]
 _FAR = 100  # spreads of the training range, beyond which no quantile is a forecast
@@ -52,6 +54,11 @@ class Classical:
             forecast = self.model.forward(y=history, h=length, level=sorted({*_WIDTHS}))
         sides = ["lo" if level < 0.5 else "hi" for level in LEVELS]
         return np.stack([forecast[f"{side}-{width}"] for side, width in zip(sides, _WIDTHS, strict=True)])
+
+
+def is_installed() -> bool:
+    """Return whether statsforecast is here, an extra of the package."""
+    return find_spec("statsforecast") is not None
 
 
 def _models(name: str, history: Array, season: int) -> Iterator[Any]:

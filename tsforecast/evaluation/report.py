@@ -16,7 +16,7 @@ from tsforecast.data.tables.dataframes import columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation import metrics
-from tsforecast.evaluation.baselines import Baseline, default_baselines, fit_baseline
+from tsforecast.evaluation.baselines import Baseline, default_baselines, fit_baseline, installed
 from tsforecast.evaluation.deepar import DeepAR
 from tsforecast.evaluation.scores import Scores, score
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
@@ -131,7 +131,7 @@ def evaluate(
         columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
         model: Name of the model in tables and files.
         baselines: Names from `BASELINES`, with a season where wanted (`auto_ets-168`; with `deepar` a number of
-            epochs); by default those which are fitted at once.
+            epochs); by default those which are fitted at once, auto_ets where statsforecast is installed.
         num_samples: Sample paths of the model. Models whose quantiles are exact are scored by these, and by paths where
             a score is of paths. Scores of 100 paths are 1 to 2 % higher than those of exact quantiles.
         season: Main season in steps, for seasonal baselines and MASE; by default that of the frequency.
@@ -144,7 +144,7 @@ def evaluate(
     """
     task = _task_of(predictor_for, task, windows, columns)
     season = season or default_season(task.freq)
-    baselines = default_baselines(season) if baselines is None else baselines
+    baselines = installed(default_baselines(season)) if baselines is None else baselines
     names = [model, *baselines] if adapted is None else [model, adapted[0], *baselines]
     if len({*names}) != len(names):
         raise ValueError(f"expected names that differ, but got {', '.join(names)}")

@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsforecast.wording import counted
+
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
@@ -156,6 +158,19 @@ def steps_per_day(freq: str) -> float:
     if length is not None:
         return _DAY / length
     return {"B": 5 / 7, "W": 1 / 7, "M": 12 / 365.25, "Q": 4 / 365.25, "Y": 1 / 365.25}[unit] / multiple
+
+
+_NOUNS = {"s": "second", "min": "minute", "h": "hour", "D": "day", "B": "business day", "W": "week", "M": "month",
+          "Q": "quarter", "Y": "year", "A": "year", "A-DEC": "year"}  # fmt: skip
+
+
+def steps_in_words(count: int, freq: str) -> str:
+    """Return a number of steps as a person says it: "14 days", "48 steps of 30 minutes"."""
+    multiple, unit, _ = _split(freq)
+    noun = _NOUNS.get(unit)
+    if noun is None:
+        return f"{counted(count, 'step')} of {freq!r}"
+    return counted(count, noun) if multiple == 1 else f"{counted(count, 'step')} of {counted(multiple, noun)}"
 
 
 def calendar_unit(freq: str) -> tuple[int, str]:

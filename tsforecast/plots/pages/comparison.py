@@ -1,4 +1,4 @@
-"""One page that compares scored runs: tables, significance and pictures in a single HTML file."""
+"""The page that compares scored runs: tables, significance, charts of scores, and pictures of forecasts."""
 
 import base64
 import html
@@ -14,38 +14,26 @@ from matplotlib.figure import Figure
 
 from tsforecast.evaluation import metrics
 from tsforecast.evaluation.compare import Difference, paired_difference
+from tsforecast.plots.pages.page import Page, Section
 
 # On a narrow screen wide tables and pictures scroll sideways in their box: a line above says so, a shadow at the edge
 # shows that there is more, and the names of the models stay where they are.
 _STYLE = """
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-bottom: .2rem; }
-h1, h3, p { overflow-wrap: anywhere; }
-.wide { overflow-x: auto; margin-bottom: 1.2rem; background:
+.scroll { overflow-x: auto; margin-bottom: 1.2rem; background:
   linear-gradient(to right, #fff 50%, transparent) local, linear-gradient(to left, #fff 50%, transparent) right local,
   linear-gradient(to right, #bbb, transparent), linear-gradient(to left, #bbb, transparent) right;
   background-size: 2.5rem 100%, 2.5rem 100%, .8rem 100%, .8rem 100%; background-repeat: no-repeat; }
-.wide img { display: block; }
+.scroll img { display: block; }
 .swipe { display: none; }
-.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem; }
-.beside > .whole { grid-column: 1 / -1; }
-.beside > :not(.whole) img { width: 100%; max-width: 33rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
 tr.baseline td { color: #666; } td.best { font-weight: 700; } td.sure { font-weight: 700; }
 img { max-width: 100%; height: auto; }
 code { background: #f4f4f4; padding: .1rem .3rem; overflow-wrap: anywhere; }
-p.note { color: #555; font-size: .9rem; }
 @media (max-width: 44rem) {
-  body { margin: 1rem auto; }
   .swipe { display: block; margin: 0; color: #555; font-size: .85rem; }
-  .wide img { max-width: none; width: 54rem; }
-  th, td { padding: .25rem .5rem; }
-  th { white-space: normal; vertical-align: bottom; min-width: 4rem; }
-  th:first-child, td:first-child { position: sticky; left: 0; background: #fff; border-right: 1px solid #ddd;
-    min-width: 6rem; max-width: 8.5rem; white-space: normal; overflow-wrap: anywhere; }
+  .scroll img { max-width: none; width: 54rem; }
+  .scroll th { white-space: normal; vertical-align: bottom; min-width: 4rem; }
+  .scroll th:first-child, .scroll td:first-child { position: sticky; left: 0; background: #fff; min-width: 6rem;
+    border-right: 1px solid #ddd; max-width: 8.5rem; white-space: normal; overflow-wrap: anywhere; }
 }
 """
 
@@ -90,34 +78,32 @@ def page(
     differences: Mapping[str, Mapping[str, Difference]],
     figures: Sequence[tuple[str, str, Figure | bytes]],
     commands: Sequence[tuple[str, str]],
-) -> str:
-    """The page as one string of HTML; it needs no other file and no script.
+    further: Sequence[Section] = (),
+) -> Page:
+    """Return the page that compares runs.
 
     Args:
         title: Of the page.
         facts: Lines below the title.
         contenders: Runs and baselines.
-        differences: `differences` of every protocol.
-        figures: Section, caption and picture, in order: small figures, which stand beside each other where there is
-            room, or the bytes of PNG files, which take the whole width.
+        differences: `differences` of every protocol; the tables of scores stand alone where there are none.
+        figures: Section, caption and picture, in order: figures, or the bytes of PNG files.
         commands: Label and command line of every run.
+        further: Sections with charts, between scores and pictures.
     """
-    parts = [f"<h1>{html.escape(title)}</h1>", *(f"<p>{html.escape(fact)}</p>" for fact in facts)]
+    sections = []
     for protocol in ("rolling", "long_term"):
         if any(protocol in c.overall for c in contenders):
-            parts += [f"<h2>{protocol.replace('_', '-').capitalize()} forecasts</h2>"]
-            parts += [_scores(contenders, protocol), _significance(contenders, protocol, differences[protocol])]
+            tables = _scores(contenders, protocol)
+            if differences.get(protocol):
+                tables += _significance(contenders, protocol, differences[protocol])
+            sections.append(Section(f"{protocol.replace('_', '-').capitalize()} forecasts", markup=tables))
+    sections += further
     for name, group in itertools.groupby(figures, key=lambda figure: figure[0]):
         pictures = "\n".join(_picture(caption, picture) for _, caption, picture in group)
-        parts.append(f'<h2>{html.escape(name)}</h2>\n<div class="beside">{pictures}</div>')
-    parts.append("<h2>How the runs were made</h2>")
-    parts += [f"<p>{html.escape(label)}: <code>{html.escape(command)}</code></p>" for label, command in commands]
-    body = "\n".join(parts)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
-    )
+        sections.append(Section(name, markup=pictures))
+    made = "".join(f"<p>{html.escape(label)}: <code>{html.escape(command)}</code></p>" for label, command in commands)
+    return Page(title, [*sections, Section("How the runs were made", markup=made)], facts, _STYLE)
 
 
 def _scores(contenders: Sequence[Contender], protocol: str) -> str:
@@ -178,16 +164,18 @@ def _class(name: str, given: Any) -> str:
 
 def _wide(content: str, more: str) -> str:
     """A box that scrolls sideways on a narrow screen, and a line that names its hidden content."""
-    return f'<p class="swipe">Scroll sideways for more {more} \u2192</p><div class="wide" tabindex="0">{content}</div>'
+    return (
+        f'<p class="swipe">Scroll sideways for more {more} \u2192</p><div class="scroll" tabindex="0">{content}</div>'
+    )
 
 
 def _picture(caption: str, picture: Figure | bytes) -> str:
     heading = f"<h3>{html.escape(caption)}</h3>"
     if isinstance(picture, bytes):
-        return f'<div class="whole">{heading}{_wide(_image(picture, caption), "of the picture")}</div>'
+        return heading + _wide(_image(picture, caption), "of the picture")
     buffer = io.BytesIO()
     picture.savefig(buffer, format="png", dpi=160)
-    return f"<div>{heading}{_image(buffer.getvalue(), caption)}</div>"
+    return heading + _image(buffer.getvalue(), caption)
 
 
 def _image(png: bytes, caption: str) -> str:
