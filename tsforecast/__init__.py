@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsforecast.data import load_task, read_task
+    from tsforecast.evaluation.cross_validation import cross_validate
     from tsforecast.forecasting.at_once import forecast
     from tsforecast.forecasting.estimator import StateSpaceEstimator
     from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
@@ -16,6 +17,7 @@ __all__ = [
     "LEARNERS",
     "StateSpaceEstimator",
     "StateSpacePredictor",
+    "cross_validate",
     "forecast",
     "load_predictor",
     "load_task",
@@ -27,6 +29,7 @@ _HOMES = {
     "LEARNERS": "tsforecast.learners",
     "StateSpaceEstimator": "tsforecast.forecasting.estimator",
     "StateSpacePredictor": "tsforecast.forecasting.predictor",
+    "cross_validate": "tsforecast.evaluation.cross_validation",
     "forecast": "tsforecast.forecasting.at_once",
     "load_predictor": "tsforecast.forecasting.predictor",
     "load_task": "tsforecast.data",

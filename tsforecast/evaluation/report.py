@@ -149,7 +149,7 @@ def evaluate(
     if len({*names}) != len(names):
         raise ValueError(f"expected names that differ, but got {', '.join(names)}")
     steps = task.prediction_length
-    horizons: dict[Protocol, int] = {"rolling": steps, "long_term": steps * task.windows}
+    horizons: dict[Protocol, int] = {"rolling": steps, "long_term": task.test_length}
     make = lambda protocol: _predictor(predictor_for, protocol, horizons[protocol])  # noqa: E731
     scores: dict[str, dict[str, Scores]] = {model: _scores_of(model, make, task, season, num_samples)}
     if adapted is not None:
@@ -217,8 +217,7 @@ def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, work
     """
     if name.partition("-")[0] == "deepar":
         return DeepAR.fit(task, name, seed)
-    horizon = task.prediction_length * task.windows
-    return fit_baseline(name, task.train, season, horizon=horizon, workers=workers)
+    return fit_baseline(name, task.train, season, horizon=task.test_length, workers=workers)
 
 
 def format_scores(evaluation: Evaluation) -> str:
