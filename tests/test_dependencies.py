@@ -16,6 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = (
     "mlflow",
     "completion",
+    "excel",
     "holidays",
     "online",
     "ray",

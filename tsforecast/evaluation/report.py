@@ -12,7 +12,7 @@ from gluonts.model import Forecast, Predictor
 
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.sources import read_task
-from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.dataframes import as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation import metrics
@@ -104,7 +104,7 @@ class Evaluation:
 
 def evaluate(
     predictor_for: Callable[[str], Predictor] | StateSpacePredictor,
-    task: ForecastTask | pd.DataFrame,
+    task: Any,
     *,
     windows: int | None = None,
     columns: Columns | Mapping[str, Any] | None = None,
@@ -185,12 +185,13 @@ def _scores_of(
     return scores
 
 
-def _task_of(predictor: Any, data: ForecastTask | pd.DataFrame, windows: int | None, columns: Any) -> ForecastTask:
+def _task_of(predictor: Any, data: Any, windows: int | None, columns: Any) -> ForecastTask:
     """The task of a data frame with its last windows for testing; a task as it is."""
     if isinstance(data, ForecastTask):
         if windows is not None or columns is not None:
             raise ValueError("windows and columns are of a DataFrame, but the data are a task, which has its own")
         return data
+    data = as_pandas(data)
     if not isinstance(data, pd.DataFrame):
         raise ValueError(f"expected a ForecastTask (see read_task) or a DataFrame, got a {type(data).__name__}")
     if not isinstance(predictor, StateSpacePredictor):
