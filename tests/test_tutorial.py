@@ -79,7 +79,7 @@ SMALL = {
     "docs/fusion.md": {},
     "docs/memory.md": {},
     "docs/choosing.md": {},
-    "docs/howto/data.md": SEEDED,
+    "docs/howto/data.md": {},
     "docs/howto/covariates.md": SEEDED,
     "docs/howto/cross-validation.md": {},
     "docs/howto/missing.md": SEEDED | {"num_samples=100": "num_samples=3"},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsforecast.data import load_task, read_task
     from tsforecast.evaluation.cross_validation import cross_validate
+    from tsforecast.forecaster import Forecaster
     from tsforecast.forecasting.at_once import forecast
     from tsforecast.forecasting.estimator import StateSpaceEstimator
     from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __version__ = version("tsforecast")
 __all__ = [
     "LEARNERS",
+    "Forecaster",
     "StateSpaceEstimator",
     "StateSpacePredictor",
     "cross_validate",
@@ -26,6 +28,7 @@ __all__ = [
 
 # Where each is from; imported when it is asked for: the core needs torch alone.
 _HOMES = {
+    "Forecaster": "tsforecast.forecaster",
     "LEARNERS": "tsforecast.learners",
     "StateSpaceEstimator": "tsforecast.forecasting.estimator",
     "StateSpacePredictor": "tsforecast.forecasting.predictor",

@@ -87,12 +87,12 @@ def cross_validate(
         categories = model.categories if isinstance(model, StateSpacePredictor) else None
         split = (freq, horizon, windows)
         task = read_task(data, *split, columns=columns_of(columns), step=step, categories=categories)
-    train = _trainer(model, task.prediction_length, seed)
+    train = trainer_of(model, task.prediction_length, seed)
     found = (refitted if refit else trained_once)(train, task, seed=seed)
     return alike(validation_frame(found, task, levels), data)
 
 
-def _trainer(model: Any, horizon: int, seed: int) -> Train:
+def trainer_of(model: Any, horizon: int, seed: int) -> Train:
     """Return what trains a model, given as `cross_validate` takes it.
 
     Raises:

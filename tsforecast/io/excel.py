@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tsforecast.io.binary import check_archive
@@ -103,7 +104,7 @@ def _frame(path: Path, rows: Iterator[tuple[Any, ...]], most: int | None) -> tup
     width = max([len(header), *map(len, found)])
     names = [_name(cell, place) for place, cell in enumerate((*header, *[None] * (width - len(header))))]
     frame = pd.DataFrame([(*row, *[None] * (width - len(row))) for row in found], columns=pd.Index(names))
-    unnamed = frame.columns.str.startswith("Unnamed: ") & frame.isna().all().to_numpy()
+    unnamed = frame.columns.str.startswith("Unnamed: ") & np.asarray(frame.isna().all())
     return frame.loc[:, ~unnamed], number + 1
 
 

@@ -72,3 +72,29 @@ def alike(found: pd.DataFrame, data: Any) -> Any:
         return found
     table = pa.Table.from_pandas(found, preserve_index=False).replace_schema_metadata()
     return nw.from_arrow(table, backend=frame.implementation).to_native()
+
+
+def with_rows(data: pd.DataFrame, new: pd.DataFrame, keys: Sequence[str], stamps: Sequence[str]) -> pd.DataFrame:
+    """Return a frame with further rows behind its own; what these have a value for wins where both have a row.
+
+    Args:
+        data: The frame.
+        new: Rows with its columns, or some of them.
+        keys: Columns of series and time stamps.
+        stamps: Those of time stamps.
+
+    Raises:
+        ValueError: If a key is missing, or two new rows have the same.
+    """
+    if not stamps or {*keys} - {*new}:
+        names = ", ".join(keys) if stamps else "series and time stamp, a row for each"
+        raise ValueError(f"expected new rows with the columns {names}, got {', '.join(map(str, new))}")
+    for name in stamps:
+        if data[name].dtype.kind == "M" and new[name].dtype.kind != "M":
+            new = new.assign(**{name: pd.to_datetime(new[name])})
+    twice = new.duplicated([*keys])
+    if twice.any():
+        raise ValueError(f"two new rows are of {', '.join(map(str, new.loc[twice, [*keys]].iloc[0]))}; keep one")
+    order = pd.concat([data[[*keys]], new[[*keys]]]).drop_duplicates()
+    joined = new.set_index([*keys]).combine_first(data.set_index([*keys])).reset_index()
+    return order.merge(joined, on=[*keys], how="left")
