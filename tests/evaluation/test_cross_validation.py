@@ -11,6 +11,7 @@ import tsforecast
 from tsforecast import StateSpaceEstimator
 from tsforecast.cli import main
 from tsforecast.data import read_task
+from tsforecast.data.task import with_windows
 from tsforecast.evaluation import TENTHS, evaluate, fit_baseline
 from tsforecast.evaluation.cross_validation import Kept, validation_frame
 
@@ -102,6 +103,14 @@ def test_the_model_of_forecast_is_the_default_and_short_series_are_said(caplog):
     assert (found["0.1"] < found["0.9"]).all()
     with pytest.raises(ValueError, match="3 of 3 series can not be used"):
         tsforecast.cross_validate(data, 30, windows=2)
+
+
+def test_as_many_windows_as_fit():
+    """A step is left to train on; each window more takes so many steps as they are apart."""
+    task = read_task(table(lengths=(20, 20)), "D", 5, 1, step=2)
+    assert with_windows(task, 8).test_length == 19
+    with pytest.raises(ValueError, match="expected 0 to 8 windows"):
+        with_windows(task, 9)
 
 
 def test_names_of_columns():

@@ -242,7 +242,7 @@ def with_windows(task: ForecastTask, windows: int) -> ForecastTask:
         ValueError: If nothing would be left to train on.
     """
     length = min(entry["target"].shape[-1] for entry in task.entries)
-    most = (length - 1) // task.prediction_length
+    most = (length - 1 - task.prediction_length) // (task.step or task.prediction_length) + 1
     if not 0 <= windows <= most:
         raise ValueError(f"expected 0 to {most} windows for the data set {task.name!r}, got {windows}")
     return replace(task, windows=windows)
