@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tsforecast import StateSpaceEstimator, load_task, read_task
+from tsforecast import StateSpaceEstimator, cross_validate, load_task, read_task
 from tsforecast.evaluation import evaluate, format_scores
 from tsforecast.plots import plot_forecasts, save_figure
 
@@ -55,11 +55,13 @@ print(table.head())
 
 # %% [markdown]
 # Is it better than yesterday repeated? `evaluate` forecasts the last windows of the file, each from all data before
-# it.
+# it. `cross_validate` gives the same forecasts as rows, beside what came.
 
 # %%
 scores = evaluate(predictor, frame, windows=2, model="issm", baselines=["seasonal_naive"])
 print(format_scores(scores))
+rows = cross_validate(frame, windows=2, model=predictor, quantiles=[0.1, 0.5, 0.9])
+print(rows.head())
 
 # %% [markdown]
 # The picture shows the past, what came, the median, and intervals of 50, 80 and 95 %.

@@ -17,6 +17,7 @@ EXTRAS = (
     "baselines",
     "mlflow",
     "completion",
+    "excel",
     "holidays",
     "online",
     "ray",

@@ -79,8 +79,9 @@ SMALL = {
     "docs/fusion.md": {},
     "docs/memory.md": {},
     "docs/choosing.md": {},
-    "docs/howto/data.md": SEEDED,
+    "docs/howto/data.md": {},
     "docs/howto/covariates.md": SEEDED,
+    "docs/howto/cross-validation.md": {},
     "docs/howto/missing.md": SEEDED | {"num_samples=100": "num_samples=3"},
     "docs/howto/irregular.md": SEEDED
     | {'len(entry["target"])': "200", 'entry["target"][arrived]': 'entry["target"][:200][arrived]'},
@@ -171,6 +172,7 @@ CHECKS = {
     "docs/particles.md": lambda names, said: np.testing.assert_equal(len(names["belief"].target), 61),
     "docs/howto/data.md": lambda names, said: np.testing.assert_equal(len(names["table"]), 3 * 14),
     "docs/howto/covariates.md": check_covariates,
+    "docs/howto/cross-validation.md": lambda names, said: np.testing.assert_equal(len(names["rows"]), 3 * 7),
     "docs/howto/missing.md": check_missing,
     "docs/howto/irregular.md": check_irregular,
     "docs/howto/what-if.md": check_what_if,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsforecast.data import load_task, read_task
+    from tsforecast.evaluation.cross_validation import cross_validate
+    from tsforecast.forecaster import Forecaster
     from tsforecast.forecasting.at_once import forecast
     from tsforecast.forecasting.estimator import StateSpaceEstimator
     from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
@@ -14,8 +16,10 @@ if TYPE_CHECKING:
 __version__ = version("tsforecast")
 __all__ = [
     "LEARNERS",
+    "Forecaster",
     "StateSpaceEstimator",
     "StateSpacePredictor",
+    "cross_validate",
     "forecast",
     "load_predictor",
     "load_task",
@@ -24,9 +28,11 @@ __all__ = [
 
 # Where each is from; imported when it is asked for: the core needs torch alone.
 _HOMES = {
+    "Forecaster": "tsforecast.forecaster",
     "LEARNERS": "tsforecast.learners",
     "StateSpaceEstimator": "tsforecast.forecasting.estimator",
     "StateSpacePredictor": "tsforecast.forecasting.predictor",
+    "cross_validate": "tsforecast.evaluation.cross_validation",
     "forecast": "tsforecast.forecasting.at_once",
     "load_predictor": "tsforecast.forecasting.predictor",
     "load_task": "tsforecast.data",

@@ -27,7 +27,7 @@ def table():
 def test_each_window_is_forecast_by_a_model_that_saw_all_before_it(table):
     task = read_task(table, "D", 4, 3)
     estimator = StateSpaceEstimator("issm", "D", 4, seed=0, **OPTIONS)
-    found = refitted(estimator, task, num_samples=10)
+    found = refitted(lambda part: estimator.train(part.train), task, num_samples=10)
     pasts, labels = instances(task.test())
     assert [(one.item_id, one.start_date) for one in found] == [(one["item_id"], one["start"]) for one in labels]
     for window in range(3):

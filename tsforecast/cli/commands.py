@@ -92,6 +92,10 @@ class Evaluate(LearningOptions, BucketOptions, ForecastOptions):
     )
     output: str = option("", "of data in buckets: score one after the other into this folder", metavar="DIR")
     refit: bool = option(False, "also score the model trained again, with the run's options, before each test window")
+    frame: str | None = option(
+        None, "CSV or Parquet for rolling forecasts beside actual values; of the second model, if there is one",
+        metavar="FILE",
+    )  # fmt: skip
     plot_series: int = option(6, _DRAWN, least=0)
     inspect: str | None = option(None, "series whose components and regimes are drawn; default: the best")
     marks: list[str] | None = option(None, "dates to mark in pictures, such as 2016-01-23=blizzard", nargs="+")

@@ -17,6 +17,7 @@ from tsforecast.cli.commands import Evaluate
 from tsforecast.cli.opened import Opened
 from tsforecast.cli.train import estimator_of
 from tsforecast.data import ForecastTask
+from tsforecast.data.quantiles import TENTHS
 from tsforecast.data.task import instances
 from tsforecast.evaluation import (
     Evaluation,
@@ -28,16 +29,18 @@ from tsforecast.evaluation import (
 )
 from tsforecast.evaluation.baselines import installed
 from tsforecast.evaluation.buckets import TABLE, Scoring
+from tsforecast.evaluation.cross_validation import Kept, validation_frame
 from tsforecast.evaluation.report import PROTOCOLS
 from tsforecast.forecasting.adaptation import AdaptationResult, AdaptivePredictor, rolling
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.forecasting.refit import refitted
 from tsforecast.io.files import replace_together
+from tsforecast.io.frame_files import write_frames
 from tsforecast.plots import (
     plot_adaptation,
     save_figure,
 )
-from tsforecast.wording import listed, shortened, suggestion
+from tsforecast.wording import counted, listed, shortened, suggestion
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,8 @@ def run(chosen: Evaluate) -> int:
     """
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
     folder, record = opened.folder, opened.record
+    if chosen.frame:
+        _check_frame(chosen, opened)
     if record["split"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
     if chosen.output and not opened.is_irregular:
@@ -60,6 +65,14 @@ def run(chosen: Evaluate) -> int:
             raise ValueError(f"--{name} goes with --output DIR, for data in buckets")
     with runs.hold(folder):
         return _run(chosen, opened)
+
+
+def _check_frame(chosen: Evaluate, opened: Opened) -> None:
+    """Refuses --frame before anything is computed, where it is no table or goes with none of the data."""
+    if not str(chosen.frame).lower().endswith(bulk_options.SUFFIXES):
+        raise ValueError(f"expected --frame to end with {', '.join(bulk_options.SUFFIXES)}, got {chosen.frame!r}")
+    if chosen.output or opened.is_irregular:
+        raise ValueError("--frame goes with series on a grid, scored in one piece: without --output and --irregular")
 
 
 def _score_buckets(chosen: Evaluate, opened: Opened) -> int:
@@ -100,22 +113,32 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
     inspected = _inspected(task, chosen.inspect)
     marks = _marks(chosen.marks or [])
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
-    horizons = {"rolling": task.prediction_length, "long_term": task.prediction_length * task.windows}
+    horizons = {"rolling": task.prediction_length, "long_term": task.test_length}
 
     def predictor_for(protocol: str) -> Predictor:
         torch.manual_seed(chosen.seed)
         return with_prediction_length(predictor, horizons[protocol])
 
+    kept: list[Kept] = []
+
+    def scored(protocol: str) -> Predictor:
+        found = predictor_for(protocol)
+        if not chosen.frame or protocol != "rolling":
+            return found
+        kept.append(Kept(found, TENTHS))
+        return kept[-1]
+
     adapted, result = None, None
     if chosen.refit:
         again = estimator_of(opened.record, opened.trained, {"enable_progress_bar": False, "logger": False})
-        adapted = (f"{opened.record['model']}+refit", refitted(again, task, chosen.num_samples, chosen.seed))
+        found = refitted(lambda part: again.train(part.train), task, chosen.num_samples, chosen.seed)
+        adapted = (f"{opened.record['model']}+refit", found)
     elif chosen.adapt is not None:
         adaptive = AdaptivePredictor(predictor, options.adaptation(chosen))
         result = rolling(adaptive, task, chosen.num_samples, chosen.seed)
         adapted = (f"{record['model']}+{chosen.adapt}", result.forecasts)
     evaluation = evaluate(
-        predictor_for,
+        scored,
         task,
         model=record["model"],
         baselines=_baselines(chosen),
@@ -144,6 +167,10 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
             inspection = replace(part, entries=inspected or part.entries)
             written += drawn.draw_insights(report / "plots", predictor, inspection, evaluation.model, marks)
     places = [folder / path.relative_to(report) for path in written]
+    if chosen.frame:
+        rows = validation_frame(kept[0].forecasts if adapted is None else adapted[1], task, TENTHS)
+        write_frames([rows], Path(chosen.frame))
+        log.info("%s: %s of %s", chosen.frame, counted(len(rows), "row"), adapted[0] if adapted else record["model"])
     sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in places)]) + "\n")
     return 0
 

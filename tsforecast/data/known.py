@@ -1,4 +1,4 @@
-"""Known future targets for conditional forecasts, from a user's table."""
+"""Known future targets and covariates for conditional forecasts, from a user's table."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,11 +16,12 @@ from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.regular import step_numbers
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.table import Table
+from tsforecast.data.task import ForecastTask
 
 
 def attach_known(
     entries: Iterable[dict[str, Any]],
-    path: str | Path,
+    source: str | Path | pd.DataFrame,
     prediction_length: int,
     columns: Columns | None = None,
 ) -> list[dict[str, Any]]:
@@ -28,11 +29,12 @@ def attach_known(
 
     Args:
         entries: GluonTS data entries; the forecast begins with the step after each target.
-        path: CSV or Parquet file in long format: item, time stamp, target. Steps without a row and rows with an empty
-            target are free; series without a row are free altogether.
+        source: Table in long format: item, time stamp, target. Steps without a row and rows with an empty target are
+            free; series without a row are free altogether.
         prediction_length: Steps of the forecast.
         columns: What the columns are; found by their names where left open. Without an item column the rows belong to
-            the only entry.
+            the only entry. Covariates are those of the entries, in their order, which reach over the forecast (see
+            `with_room`): a cell that is filled takes the place of what the entry has for the step.
 
     Returns:
         New entries, each with `known_future`: float32 where that can hold it, NaN where free, of shape
@@ -40,28 +42,64 @@ def attach_known(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a row names an unknown series or a time outside its forecast, occurs twice, or holds no number.
+        ValueError: If a row names an unknown series or a time outside its forecast, occurs twice, or holds no number;
+            or if a covariate is not known up to the end of a forecast.
     """
     entries = list(entries)
-    path = Path(path)
-    table = read_table(path, columns or Columns())
+    table = read_table(source if isinstance(source, pd.DataFrame) else Path(source), columns or Columns())
     stamps = timestamps(table)
     values = np.stack([numbers(table, name) for name in table.columns.targets])
+    covariates = [numbers(table, name) for name in table.columns.covariates]
     owners = _owners(table, entries)
-    given = np.flatnonzero(~np.isnan(values).all(axis=0))
+    given = np.flatnonzero(~np.isnan([*values, *covariates]).all(axis=0))
     given = given[np.argsort(owners[given], kind="stable")]  # of one entry after the other, each in the table's order
     parts = np.split(given, np.searchsorted(owners[given], np.arange(1, len(entries))))
     result = []
     for entry, rows in zip(entries, parts, strict=True):
         known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan)
+        future = np.full((len(covariates), prediction_length), np.nan)
         if len(rows) > 0:
             width = 1 if known.ndim == 1 else len(known)
             if width != len(values):
-                raise ValueError(f"{path}: expected {width} target columns as in the data, got {len(values)}")
+                raise ValueError(f"{table.path}: expected {width} target columns as in the data, got {len(values)}")
             steps = _steps_ahead(table, rows, stamps, entry, prediction_length)
             known[..., steps] = values[0, rows] if known.ndim == 1 else values[:, rows]
-        result.append({**entry, "known_future": compact(known)})
+            for row, column in zip(future, covariates, strict=True):
+                row[steps] = column[rows]
+        more = _with_covariates(entry, future, table) if covariates else {}
+        result.append({**entry, **more, "known_future": compact(known)})
     return result
+
+
+def with_room(task: ForecastTask) -> ForecastTask:
+    """Return a task with covariates up to the end of forecasts that all begin at the last end, NaN where unknown."""
+    entries = []
+    for entry, gap in zip(task.entries, task.gaps_at_end, strict=True):
+        if "feat_dynamic_real" in entry:
+            covariates = np.asarray(entry["feat_dynamic_real"])
+            steps = entry["target"].shape[-1] + gap + task.prediction_length
+            room = ((0, 0), (0, max(steps - covariates.shape[1], 0)))
+            entry = {**entry, "feat_dynamic_real": np.pad(covariates, room, constant_values=np.nan)}
+        entries.append(entry)
+    return replace(task, entries=entries)
+
+
+def _with_covariates(entry: dict[str, Any], future: NDArray[np.float64], table: Table) -> dict[str, Any]:
+    """The covariates of an entry with those of its future in their places."""
+    length, (count, horizon) = entry["target"].shape[-1], future.shape
+    found = np.array(entry["feat_dynamic_real"], np.float64)
+    ahead = found[:count, length : length + horizon]
+    found[:count, length : length + horizon] = np.where(np.isnan(future), ahead, future)
+    if (missing := np.isnan(found[:, : length + horizon])).any():
+        covariate, step = (int(place[0]) for place in np.nonzero(missing))
+        with expected_alias_warnings():
+            when = entry["start"] + step
+        name = repr(table.columns.covariates[covariate]) if covariate < count else "of holidays"
+        what = "add it here" if step >= length else "add it to the data, since this is before the forecast"
+        raise ValueError(
+            f"{table.path}: the covariate {name} of series {entry.get('item_id')!r} is not known for {when}; {what}"
+        )
+    return {"feat_dynamic_real": compact(found)}
 
 
 def _owners(table: Table, entries: list[dict[str, Any]]) -> NDArray[np.int64]:

@@ -192,7 +192,7 @@ def _places(
 
 def _chosen(task: ForecastTask, days: _Days) -> list[str]:
     """Effects that vary in the training part, and names that were seen there in several years."""
-    test = task.windows * task.prediction_length
+    test = task.test_length
     parts = [
         (entry["start"], entry["target"].shape[-1] - test, week_shift(entry["start"], entry.get("info")))
         for entry in task.entries

@@ -96,7 +96,7 @@ def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequ
         values, keys = np.asarray(forecast.samples), None
     else:
         quantiles = forecast_quantiles(forecast, levels)
-        values, keys = np.concatenate([_mean(forecast)[None], quantiles]), ["mean", *map(str, levels)]
+        values, keys = np.concatenate([forecast_mean(forecast)[None], quantiles]), ["mean", *map(str, levels)]
     stamps = stamps_of(forecast.start_date, values.shape[1], forecast.info)
     return long_columns(forecast.item_id, stamps, values, keys, targets)
 
@@ -129,8 +129,8 @@ def long_columns(
     return frame
 
 
-def _mean(forecast: Forecast) -> NDArray[Any]:
-    """The mean; of paths in double precision, so that a common value comes back as it is."""
+def forecast_mean(forecast: Forecast) -> NDArray[Any]:
+    """Return the mean; of paths in double precision, so that a common value comes back as it is."""
     if isinstance(forecast, SampleForecast) and not _knows_quantiles(type(forecast)):
         return np.asarray(forecast.samples).mean(axis=0, dtype=np.float64)
     return np.asarray(forecast.mean)

@@ -39,10 +39,11 @@ from tsforecast.data.calendar.frequency import default_horizon, default_windows,
 from tsforecast.data.checks import check_entries
 from tsforecast.data.folder import read_folder
 from tsforecast.data.public_holidays import with_holidays
+from tsforecast.data.tables.dataframes import as_pandas
 from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.series import End, TableSeries, series_of
-from tsforecast.data.task import ForecastTask
+from tsforecast.data.task import ForecastTask, steps_of
 from tsforecast.data.usable import tell, unusable, without
 from tsforecast.progress import follow, warnings_only
 from tsforecast.wording import counted, option
@@ -55,7 +56,7 @@ _FOLDER_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 
 def read_task(
-    source: str | Path | pd.DataFrame,
+    source: Any,
     freq: str | None = None,
     prediction_length: int | None = None,
     windows: int | None = None,
@@ -63,14 +64,15 @@ def read_task(
     columns: Columns | None = None,
     beyond: bool = False,
     categories: Mapping[str, Sequence[str]] | None = None,
+    step: int | None = None,
 ) -> ForecastTask:
     """Reads a user's series: a table with one row for each item and time stamp, or a folder in GluonTS' layout.
 
     The table of this module says what happens to what is in the file. Errors name file, line and column, and a remedy.
 
     Args:
-        source: .csv (or any text with a header; comma, semicolon, tab or bar between cells), .parquet, a GluonTS folder
-            or .json(l) file; or a DataFrame.
+        source: .csv (or any text with a header; comma, semicolon, tab or bar between cells), .parquet, .xlsx, a GluonTS
+            folder or .json(l) file; or a frame of pandas or polars, an Arrow table or the like.
         freq: Frequency in any of its names; inferred and logged where None.
         prediction_length: Steps of a forecast. None: what is customary (`default_horizon`), at most a fifth of the
             median series.
@@ -80,6 +82,7 @@ def read_task(
         beyond: The task is a forecast beyond the end of the data: no test windows, and covariates must cover it.
         categories: Values of the static categories that a model was trained with (`ForecastTask.categories`), so that
             codes stay the same. None: those of the file.
+        step: Steps from the beginning of a test window to that of the next, of tables; None for `prediction_length`.
 
     Returns:
         The task. Static categories are coded by their place in `ForecastTask.categories`.
@@ -88,25 +91,31 @@ def read_task(
         FileNotFoundError: If there is no such file or folder.
         ValueError: For the errors of the table above.
     """
-    for name, number, least in (("prediction_length", prediction_length, 1), ("windows", windows, 0)):
+    for name, number, least in (
+        ("prediction_length", prediction_length, 1),
+        ("windows", windows, 0),
+        ("step", step, 1),
+    ):
         if number is not None and number < least:
             raise ValueError(f"expected {option(name)} of at least {least}, got {number}")
     alias = None if freq is None else period_alias(freq)
-    windows = 0 if beyond else windows
+    windows, source = 0 if beyond else windows, as_pandas(source)
     if not isinstance(source, pd.DataFrame):
         source = Path(source)
         if not is_buckets(source) and (source.is_dir() or source.name.lower().endswith(_FOLDER_SUFFIXES)):
+            _refuse_step(source, step)
             task = read_folder(source, alias, prediction_length, windows, all_missing=beyond)
             return task if columns is None or not columns.holidays else with_holidays(task, columns.holidays)
         if is_buckets(source) and (survey := read_survey(source)).rows > MOST_KEPT:
             if columns is None or not columns.holidays:
+                _refuse_step(source, step)
                 split = alias, prediction_length, windows
                 return _streamed(source, survey, *split, columns or Columns(), categories, beyond)
             log.info("%s: holidays of all series are found together: %d rows are kept in memory", source, survey.rows)
     series = _series_in(source, alias, columns or Columns(), categories, beyond)
     steps = [entry["target"].shape[-1] for _, entry in series.entries]
     lengths = _split_lengths(series.path, series.freq, steps, prediction_length, windows)
-    task = _task_of(series, *lengths, beyond)
+    task = _task_of(series, *lengths, beyond, step=step or 0)
     if columns is not None and columns.holidays:
         task = with_holidays(task, columns.holidays)
     return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})
@@ -223,7 +232,13 @@ def _series_in(
 
 
 def _task_of(
-    series: TableSeries, horizon: int, windows: int, reasons: dict[str, str], beyond: bool, part: bool = False
+    series: TableSeries,
+    horizon: int,
+    windows: int,
+    reasons: dict[str, str],
+    beyond: bool,
+    part: bool = False,
+    step: int = 0,
 ) -> ForecastTask:
     """The task of the series that can be used; a warning names the others.
 
@@ -234,12 +249,13 @@ def _task_of(
         reasons: Why they are so many.
         beyond: As `read_task` has it.
         part: Whether these are a part of all series, of which none needs to be left.
+        step: From the beginning of a test window to that of the next; 0 for the horizon.
 
     Raises:
         ValueError: If more than half can not be used, unless they are a part; or none of them all.
     """
-    path = series.path
-    left_out = unusable(series.entries, windows * horizon, beyond)
+    path, test_length = series.path, steps_of(windows, horizon, step)
+    left_out = unusable(series.entries, test_length, beyond)
     tell(path, left_out, None if part else len(series.entries))
     kept = without(series.entries, left_out)
     for end, entry in kept:
@@ -249,7 +265,7 @@ def _task_of(
             log.info("%s: series %r is constant", path, entry["item_id"])
     entries = [entry for _, entry in kept]
     if entries:
-        check_entries(entries, series.freq, min_length=windows * horizon + 1, all_missing=beyond)
+        check_entries(entries, series.freq, min_length=test_length + 1, all_missing=beyond)
     return ForecastTask(
         path.stem,
         series.freq,
@@ -260,7 +276,14 @@ def _task_of(
         tuple(series.columns.targets),
         reasons=reasons,
         columns=series.roles,
+        step=step,
     )
+
+
+def _refuse_step(source: Path, step: int | None) -> None:
+    """Raises where test windows overlap, or stand apart, in data that are no table in memory."""
+    if step is not None:
+        raise ValueError(f"{source}: step goes with a table: folders have their windows one behind the other")
 
 
 def _split_lengths(

@@ -23,7 +23,7 @@ _NAMED = 10  # series that a warning names, at most
 
 @dataclass(frozen=True)
 class ForecastTask:
-    """Series with a fixed split: the last `windows * prediction_length` steps of each are for testing.
+    """Series with a fixed split: the last `test_length` steps of each are for testing.
 
     Series with clocks of their own have a `gap`. Their frequency is "ns": a step is a nanosecond. Their entries have
     `times`, see `tsforecast.data.timed_entries`.
@@ -32,7 +32,7 @@ class ForecastTask:
         name: Name of the data set.
         freq: Frequency as `pandas.Period` names it.
         prediction_length: Steps of one forecast window.
-        windows: Number of test windows, one behind the other; 0 where everything is for training.
+        windows: Number of test windows; 0 where everything is for training.
         entries: GluonTS data entries over training and test part: `item_id` (str), `start` (Period) and `target`
             (float32, or float64 where that can not hold it; NaN where missing; shape (time,) or (target, time)); where
             given `feat_static_cat`, `feat_static_real` and `feat_dynamic_real`, the last of shape (covariate, time)
@@ -46,6 +46,8 @@ class ForecastTask:
             where the data are no table.
         gap: Median time between neighbouring observations of a series, in nanoseconds, the unit of time of models in
             continuous time; 0 of series on a grid.
+        step: Steps from the beginning of a test window to that of the next; 0 for `prediction_length`, so that one is
+            behind the other.
     """
 
     name: str
@@ -59,6 +61,12 @@ class ForecastTask:
     reasons: dict[str, str] = field(default_factory=dict)
     columns: Columns | None = None
     gap: int = 0
+    step: int = 0
+
+    @property
+    def test_length(self) -> int:
+        """Return the number of steps from the first test window to the end of the last."""
+        return steps_of(self.windows, self.prediction_length, self.step)
 
     @property
     def season(self) -> int:
@@ -70,7 +78,7 @@ class ForecastTask:
         """The entries without the test part; their covariates end where they end."""
         if self.gap:
             return [before(entry, self.origins(entry)[0]) for entry in self.entries] if self.windows else self.entries
-        return ended(self.entries, self.windows * self.prediction_length)
+        return ended(self.entries, self.test_length)
 
     def origins(self, entry: Mapping[str, Any]) -> list[int]:
         """Return the beginnings of the test windows of a series with a clock of its own, in nanoseconds."""
@@ -111,10 +119,11 @@ class ForecastTask:
         if protocol not in ("rolling", "long_term"):
             raise ValueError(f"expected the protocol 'rolling' or 'long_term', got {protocol!r}")
         self._check_windows()
-        template = split(self.entries, offset=-self.windows * self.prediction_length)[1]
+        template = split(self.entries, offset=-self.test_length)[1]
         if protocol == "rolling":
-            return template.generate_instances(self.prediction_length, windows=self.windows)
-        return template.generate_instances(self.windows * self.prediction_length)
+            distance = self.step or self.prediction_length
+            return template.generate_instances(self.prediction_length, windows=self.windows, distance=distance)
+        return template.generate_instances(self.test_length)
 
     @property
     def latest(self) -> list[dict[str, Any]]:
@@ -160,6 +169,17 @@ class ForecastTask:
                 _check_covariates(entry, target.shape[-1] + self.prediction_length, gap)
             entries.append({**entry, "target": target})
         return replace(self, entries=entries)
+
+
+def steps_of(windows: int, horizon: int, step: int = 0) -> int:
+    """Return the number of steps that test windows cover together.
+
+    Args:
+        windows: Their number.
+        horizon: Steps of each.
+        step: From the beginning of one to that of the next; 0 for `horizon`.
+    """
+    return horizon + (windows - 1) * (step or horizon) if windows else 0
 
 
 def ended(entries: Sequence[dict[str, Any]], steps: int) -> Sequence[dict[str, Any]]:
@@ -222,7 +242,7 @@ def with_windows(task: ForecastTask, windows: int) -> ForecastTask:
         ValueError: If nothing would be left to train on.
     """
     length = min(entry["target"].shape[-1] for entry in task.entries)
-    most = (length - 1) // task.prediction_length
+    most = (length - 1 - task.prediction_length) // (task.step or task.prediction_length) + 1
     if not 0 <= windows <= most:
         raise ValueError(f"expected 0 to {most} windows for the data set {task.name!r}, got {windows}")
     return replace(task, windows=windows)

@@ -12,7 +12,7 @@ from gluonts.model import Forecast, Predictor
 
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.sources import read_task
-from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.dataframes import as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation import metrics
@@ -104,7 +104,7 @@ class Evaluation:
 
 def evaluate(
     predictor_for: Callable[[str], Predictor] | StateSpacePredictor,
-    task: ForecastTask | pd.DataFrame,
+    task: Any,
     *,
     windows: int | None = None,
     columns: Columns | Mapping[str, Any] | None = None,
@@ -149,7 +149,7 @@ def evaluate(
     if len({*names}) != len(names):
         raise ValueError(f"expected names that differ, but got {', '.join(names)}")
     steps = task.prediction_length
-    horizons: dict[Protocol, int] = {"rolling": steps, "long_term": steps * task.windows}
+    horizons: dict[Protocol, int] = {"rolling": steps, "long_term": task.test_length}
     make = lambda protocol: _predictor(predictor_for, protocol, horizons[protocol])  # noqa: E731
     scores: dict[str, dict[str, Scores]] = {model: _scores_of(model, make, task, season, num_samples)}
     if adapted is not None:
@@ -185,12 +185,13 @@ def _scores_of(
     return scores
 
 
-def _task_of(predictor: Any, data: ForecastTask | pd.DataFrame, windows: int | None, columns: Any) -> ForecastTask:
+def _task_of(predictor: Any, data: Any, windows: int | None, columns: Any) -> ForecastTask:
     """The task of a data frame with its last windows for testing; a task as it is."""
     if isinstance(data, ForecastTask):
         if windows is not None or columns is not None:
             raise ValueError("windows and columns are of a DataFrame, but the data are a task, which has its own")
         return data
+    data = as_pandas(data)
     if not isinstance(data, pd.DataFrame):
         raise ValueError(f"expected a ForecastTask (see read_task) or a DataFrame, got a {type(data).__name__}")
     if not isinstance(predictor, StateSpacePredictor):
@@ -217,8 +218,7 @@ def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, work
     """
     if name.partition("-")[0] == "deepar":
         return DeepAR.fit(task, name, seed)
-    horizon = task.prediction_length * task.windows
-    return fit_baseline(name, task.train, season, horizon=horizon, workers=workers)
+    return fit_baseline(name, task.train, season, horizon=task.test_length, workers=workers)
 
 
 def format_scores(evaluation: Evaluation) -> str:

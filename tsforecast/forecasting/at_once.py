@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from tsforecast.data.quantiles import TENTHS, check_levels
 from tsforecast.data.sources import read_task
@@ -23,7 +22,7 @@ _BATCH = 64  # windows of a step, at most
 
 
 def forecast(
-    data: pd.DataFrame,
+    data: Any,
     horizon: int | None = None,
     *,
     freq: str | None = None,
@@ -31,7 +30,7 @@ def forecast(
     columns: Columns | Mapping[str, Any] | None = None,
     start: str = "common",
     seed: int = 0,
-) -> pd.DataFrame:
+) -> Any:
     """Return forecasts beyond the end of all series of a table.
 
     Examples:
@@ -47,7 +46,8 @@ def forecast(
         seed: Of what is random in training.
 
     Returns:
-        A row for each series and step, in the columns of the table, see `StateSpacePredictor.predict_frame`.
+        A row for each series and step, in the columns of the table and a frame of its kind, see
+        `StateSpacePredictor.predict_frame`.
 
     Raises:
         ValueError: If the table is not as expected; the message says what is, and names the row.

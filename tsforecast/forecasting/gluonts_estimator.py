@@ -15,7 +15,7 @@ from gluonts.transform import Transformation
 
 from tsforecast.data.checks import refuse_endless
 from tsforecast.data.sources import read_task
-from tsforecast.data.tables.dataframes import as_lists, columns_of
+from tsforecast.data.tables.dataframes import as_lists, as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.grid_training import GridTraining
@@ -61,14 +61,13 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         return cls(**{name: value for name, value in own.items() if not name.startswith("sagemaker_")})
 
     @classmethod
-    def derive_auto_fields(
-        cls, train_iter: Iterable[dict[str, Any]] | pd.DataFrame, columns: Columns | Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
+    def derive_auto_fields(cls, train_iter: Any, columns: Columns | Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the frequency of the data.
 
         Raises:
             ValueError: If there are none, or a frame shows no frequency.
         """
+        train_iter = as_pandas(train_iter)
         if isinstance(train_iter, pd.DataFrame):
             return {"freq": read_task(train_iter, windows=0, columns=columns_of(columns)).freq}
         refuse_endless(train_iter)
@@ -82,6 +81,7 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
     ) -> tuple[Any, Any]:
         """Return data entries, made from data frames where these are given; their columns and categories are kept."""
         self._columns = self._categories = None
+        training, validation = as_pandas(training), as_pandas(validation)
         if columns is not None and not isinstance(training, pd.DataFrame):
             raise ValueError(f"columns are those of a DataFrame, but the training data are a {type(training).__name__}")
         found = []

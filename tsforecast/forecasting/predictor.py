@@ -17,7 +17,7 @@ from tsforecast.core.devices import find_device
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
-from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.dataframes import alike, as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.beliefs import LiveBelief
@@ -144,18 +144,18 @@ class StateSpacePredictor(PyTorchPredictor):
 
     def predict_frame(
         self,
-        dataset: Iterable[dict[str, Any]] | pd.DataFrame,
+        dataset: Any,
         quantiles: Sequence[float] = TENTHS,
         num_samples: int | None = None,
         columns: Columns | Mapping[str, Any] | None = None,
         start: str = "common",
         at: Any = None,
         every: str | None = None,
-    ) -> pd.DataFrame:
+    ) -> Any:
         """Return forecasts as a frame, with a row for each series and step.
 
         Args:
-            dataset: As `predict` takes it.
+            dataset: As `predict` takes it; of a frame of polars, an Arrow table or the like the answer is one, too.
             quantiles: Levels between 0 and 1.
             num_samples: Number of sample paths that quantiles are taken from, where they are not exact; None for the
                 model's own number.
@@ -172,9 +172,9 @@ class StateSpacePredictor(PyTorchPredictor):
         Raises:
             ValueError: As `predict` does, or if a level is not between 0 and 1.
         """
-        levels = check_levels(quantiles)
+        levels, given, dataset = check_levels(quantiles), dataset, as_pandas(dataset)
         if self.is_on_clock and num_samples is None and start == "common":
-            return self.on_clock.frame(dataset, at, every, levels, columns)
+            return alike(self.on_clock.frame(dataset, at, every, levels, columns), given)
         if self.is_on_clock or at is not None or every is not None:
             raise ValueError("start and num_samples go with series on a grid; at and every with clocks of their own")
         targets = columns_of(self.columns if columns is None else columns).targets
@@ -183,11 +183,11 @@ class StateSpacePredictor(PyTorchPredictor):
         frames = [forecast_frame(chunk, levels, targets, read) for chunk in batcher(forecasts, self.batch_size)]
         if not frames:
             raise ValueError("the data set is empty: expected at least one series")
-        return pd.concat(frames, ignore_index=True)
+        return alike(pd.concat(frames, ignore_index=True), given)
 
     def read(
         self,
-        dataset: Iterable[dict[str, Any]] | pd.DataFrame,
+        dataset: Any,
         columns: Columns | Mapping[str, Any] | None = None,
         start: str = "common",
     ) -> tuple[Iterable[dict[str, Any]], Columns | None]:
@@ -205,6 +205,7 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         if start not in ("common", "each"):
             raise ValueError(f"expected start to be 'common' or 'each', got {start!r}")
+        dataset = as_pandas(dataset)
         if not isinstance(dataset, pd.DataFrame):
             if columns is not None:
                 raise ValueError(f"columns are those of a DataFrame, but the data are a {type(dataset).__name__}")

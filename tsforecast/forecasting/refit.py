@@ -1,23 +1,43 @@
-"""Forecasts of test windows by a model that is trained again before each."""
+"""Forecasts of test windows, by a model that is trained once, or again before each."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
-from gluonts.model import Forecast
+from gluonts.model import Forecast, Predictor
 
 from tsforecast.data.task import ForecastTask, instances
-from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.progress import follow, silent_trainings
 
+Train = Callable[[ForecastTask], Predictor]
 
-def refitted(
-    estimator: StateSpaceEstimator, task: ForecastTask, num_samples: int = 100, seed: int = 0
-) -> list[Forecast]:
-    """Return forecasts of the test windows of a task, each by a model that is trained on all values before it.
+
+def trained_once(train: Train, task: ForecastTask, num_samples: int | None = None, seed: int = 0) -> Iterator[Forecast]:
+    """Return forecasts of the test windows of a task, by a model that is trained on the values before the first.
 
     Args:
-        estimator: What trains the model; what data decide is decided anew before each window.
+        train: Returns what is trained on `task.train`.
+        task: A task with test windows.
+        num_samples: Number of sample paths; None for the model's own number, or for none where quantiles are exact.
+        seed: Of the sample paths.
+
+    Returns:
+        Forecasts in the order of `task.test("rolling")`.
+    """
+    pasts, _ = instances(task.test("rolling"))
+    predictor = train(task)
+    torch.manual_seed(seed)
+    return iter(_predicted(predictor, pasts, num_samples))
+
+
+def refitted(train: Train, task: ForecastTask, num_samples: int | None = None, seed: int = 0) -> list[Forecast]:
+    """Return forecasts of the test windows of a task, each by a model that is trained on all values before it.
+
+    What data decide is decided anew before each window.
+
+    Args:
+        train: As `trained_once` takes it, and so are the next.
         task: A task with test windows.
         num_samples: Number of sample paths.
         seed: Of the sample paths.
@@ -29,10 +49,16 @@ def refitted(
     found: list[Any] = [None] * len(pasts)
     for window in follow(range(task.windows), "refit", task.windows, "windows"):
         with silent_trainings():
-            predictor = estimator.train(replace(task, windows=task.windows - window).train)
+            predictor = train(replace(task, windows=task.windows - window))
         torch.manual_seed(seed)
         places = range(window, len(pasts), task.windows)
-        forecasts = predictor.predict([pasts[place] for place in places], num_samples=num_samples)
+        forecasts = _predicted(predictor, [pasts[place] for place in places], num_samples)
         for place, forecast in zip(places, forecasts, strict=True):
             found[place] = forecast
     return found
+
+
+def _predicted(predictor: Predictor, pasts: list[dict[str, Any]], num_samples: int | None) -> Iterable[Forecast]:
+    if num_samples is None and getattr(predictor, "has_marginals", False):
+        num_samples = 0
+    return predictor.predict(pasts, num_samples=num_samples)

@@ -1,8 +1,12 @@
-"""Columns of data frames as users name them in Python, and as a predictor keeps them."""
+"""Data frames of any library, and their columns as users name them in Python and as a predictor keeps them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
+
+import narwhals as nw
+import pandas as pd
+import pyarrow as pa
 
 from tsforecast.data.tables.roles import Columns
 
@@ -47,3 +51,50 @@ def as_lists(columns: Columns) -> dict[str, list[str]]:
         if value not in (field.default, None, [], ()):
             found[field.name] = [str(value)] if isinstance(value, str | bool) else list(value)
     return found
+
+
+def as_pandas(data: Any) -> Any:
+    """Return a frame of polars, an Arrow table or the like as a pandas frame; anything else as it is.
+
+    Raises:
+        ValueError: If it is a lazy frame.
+    """
+    frame = nw.from_native(data, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        raise ValueError(f"expected a frame, got a lazy one, {type(data).__name__}: collect it first")
+    return frame.to_pandas() if isinstance(frame, nw.DataFrame) and not isinstance(data, pd.DataFrame) else data
+
+
+def alike(found: pd.DataFrame, data: Any) -> Any:
+    """Return a result as the library has frames that the data are of; a pandas frame where they are none."""
+    frame = nw.from_native(data, pass_through=True)
+    if isinstance(data, pd.DataFrame) or not isinstance(frame, nw.DataFrame):
+        return found
+    table = pa.Table.from_pandas(found, preserve_index=False).replace_schema_metadata()
+    return nw.from_arrow(table, backend=frame.implementation).to_native()
+
+
+def with_rows(data: pd.DataFrame, new: pd.DataFrame, keys: Sequence[str], stamps: Sequence[str]) -> pd.DataFrame:
+    """Return a frame with further rows behind its own; what these have a value for wins where both have a row.
+
+    Args:
+        data: The frame.
+        new: Rows with its columns, or some of them.
+        keys: Columns of series and time stamps.
+        stamps: Those of time stamps.
+
+    Raises:
+        ValueError: If a key is missing, or two new rows have the same.
+    """
+    if not stamps or {*keys} - {*new}:
+        names = ", ".join(keys) if stamps else "series and time stamp, a row for each"
+        raise ValueError(f"expected new rows with the columns {names}, got {', '.join(map(str, new))}")
+    for name in stamps:
+        if data[name].dtype.kind == "M" and new[name].dtype.kind != "M":
+            new = new.assign(**{name: pd.to_datetime(new[name])})
+    twice = new.duplicated([*keys])
+    if twice.any():
+        raise ValueError(f"two new rows are of {', '.join(map(str, new.loc[twice, [*keys]].iloc[0]))}; keep one")
+    order = pd.concat([data[[*keys]], new[[*keys]]]).drop_duplicates()
+    joined = new.set_index([*keys]).combine_first(data.set_index([*keys])).reset_index()
+    return order.merge(joined, on=[*keys], how="left")

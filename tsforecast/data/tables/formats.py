@@ -1,4 +1,4 @@
-"""Tables out of text files, Parquet files and data frames."""
+"""Tables out of text files, Parquet and Excel files, and data frames."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.signs import find_decimal, may_be_thousands, refuse_ambiguous
 from tsforecast.data.tables.table import Table
 from tsforecast.io.binary import PACKED, check_packed, check_parquet, is_parquet, read_parquet, whole_parquet
+from tsforecast.io.excel import is_excel, read_excel
 from tsforecast.io.reading import expect_file
 
 log = logging.getLogger(__name__)
@@ -27,12 +28,12 @@ SAME_NUMBER = "expected the same number of cells in each row"
 
 
 def read_table(source: Path | pd.DataFrame, columns: Columns, rows: int | None = None) -> Table:
-    """Reads a CSV or Parquet file, or takes a DataFrame, as far as its columns have a role.
+    """Reads a CSV, Parquet or Excel file, or takes a DataFrame, as far as its columns have a role.
 
     Args:
-        source: A path, or a DataFrame. A path that ends in .parquet or .pq is read as Parquet. All others are text
-            files with a header, delimited by comma, semicolon, tab or bar; .gz, .bz2, .xz and .zip are unpacked. A
-            DataFrame stays as it is; items and time stamps may stand in its index.
+        source: A path, or a DataFrame. A path that ends in .parquet or .pq is read as Parquet, and of .xlsx the first
+            sheet. All others are text files with a header, delimited by comma, semicolon, tab or bar; .gz, .bz2, .xz
+            and .zip are unpacked. A DataFrame stays as it is; items and time stamps may stand in its index.
         columns: Roles of the columns; those left open are found by name.
         rows: Read no more than the first of a file; None for all.
 
@@ -49,6 +50,9 @@ def read_table(source: Path | pd.DataFrame, columns: Columns, rows: int | None =
     elif is_parquet(expect_file(source)):
         frame = read_parquet(source) if rows is None else next(parquet_parts(source, rows))
         table = _from_frame(source, frame, columns, first_line=1)
+    elif is_excel(source):
+        frame, first = read_excel(source, rows)
+        table = _from_frame(source, frame, columns, first_line=first)
     else:
         check_packed(source)
         table = _of_text(source, lambda layout: _in_layout(source, layout, columns, rows))
@@ -68,6 +72,8 @@ def check_form(path: Path, columns: Columns) -> None:
         return
     if is_parquet(path):
         find_schema(path, next(parquet_parts(path, SAMPLE)), columns)
+    elif is_excel(path):
+        find_schema(path, read_excel(path, SAMPLE)[0], columns)
     else:
         _of_text(path, lambda layout: find_schema(path, first_rows(path, layout), columns))
 

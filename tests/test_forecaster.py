@@ -1,0 +1,184 @@
+"""The front door: a forecaster that is fitted to a frame, asked, and kept current."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from matplotlib.figure import Figure
+
+import tsforecast
+from tsforecast import Forecaster, StateSpaceEstimator
+from tsforecast.analysis import anomalies
+from tsforecast.analysis.explain import explain
+
+COLUMNS = {"item": "shop", "timestamp": "day", "target": "sales", "covariates": ["price"]}
+LEVELS = [0.1, 0.5, 0.9]
+
+
+def table(length=90, ahead=5):
+    """Two shops whose sales fall by ten where the price rises by one; prices are known some days ahead."""
+    random, parts = np.random.default_rng(0), []
+    for shop in "ab":
+        days = pd.date_range("2024-01-01", periods=length + ahead)
+        price = random.integers(1, 4, length + ahead).astype(float)
+        sales = 60 - 10 * price + 3 * np.sin(np.arange(length + ahead) * 2 * np.pi / 7) + random.normal(size=len(days))
+        sales[length:] = np.nan
+        parts.append(pd.DataFrame({"shop": shop, "day": days, "sales": sales, "price": price}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def plain():
+    """Without a price, in Nixtla's names."""
+    frame = table(ahead=0).drop(columns="price")
+    return frame.rename(columns={"shop": "unique_id", "day": "ds", "sales": "y"})
+
+
+@pytest.fixture(scope="module")
+def priced():
+    return Forecaster(5, columns=COLUMNS).fit(table())
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return Forecaster(horizon=5).fit(plain())
+
+
+def test_predictions_are_those_of_forecast(priced, fitted):
+    for forecaster, data, columns in ((priced, table(), COLUMNS), (fitted, plain(), None)):
+        expected = tsforecast.forecast(data, 5, columns=columns, quantiles=LEVELS)
+        pd.testing.assert_frame_equal(forecaster.predict(LEVELS), expected)
+
+
+def test_a_model_by_name_and_an_estimator():
+    options = {"components": "level", "num_batches_per_epoch": 1, "trainer_kwargs": {"max_epochs": 1}}
+    estimator = StateSpaceEstimator("issm", "D", 5, seed=0, **options)
+    found = Forecaster(5, model=estimator).fit(plain()).predict(LEVELS)
+    expected = estimator.train(plain()).predict_frame(plain(), LEVELS)
+    pd.testing.assert_frame_equal(found, expected)
+    for model, message in (("seasonal_naive", "baseline"), ("prophet", "prophet"), (3, "expected a model")):
+        with pytest.raises(ValueError, match=message):
+            Forecaster(5, model=model).fit(plain())
+
+
+def test_new_rows_move_forecasts_on_without_training(fitted):
+    data = plain()
+    first = data[data["ds"] < "2024-03-01"]
+    again = Forecaster(5, freq="D").fit(first)
+    before = again.predictor_
+    new = data[data["ds"] >= "2024-02-28"].assign(ds=lambda rows: rows["ds"].astype(str))  # one day twice, as text
+    assert again.update(new) is again
+    assert again.predictor_ is before
+    pd.testing.assert_frame_equal(again.predict(LEVELS), before.predict_frame(data, LEVELS))
+    with pytest.raises(ValueError, match="expected new rows with the columns unique_id, ds, got ds, y"):
+        again.update(data[["ds", "y"]])
+    with pytest.raises(ValueError, match=r"two new rows are of a, 2024-01-01"):
+        again.update(data.iloc[[0, 0]])
+    with pytest.raises(ValueError, match="twelve"):
+        again.update(data.assign(y="twelve"))
+    assert again.predict([0.5])["ds"].min() == data["ds"].max() + pd.Timedelta(1, "D")  # as before the faulty rows
+
+
+def test_known_covariates_stay_where_new_rows_have_targets_alone(priced):
+    again = Forecaster(5, columns=COLUMNS).fit(table())
+    day = pd.Timestamp("2024-03-31")
+    more = pd.DataFrame({"shop": ["a", "b"], "day": day, "sales": [40.0, 41.0]})
+    further = pd.DataFrame({"shop": ["a", "b"], "day": day + pd.Timedelta(5, "D"), "price": 2.0})
+    found = again.update(more).update(further).predict(LEVELS)
+    assert found["day"].min() == day + pd.Timedelta(1, "D")
+    with pytest.raises(ValueError, match="covariates of series 'a' end here, 1 steps"):
+        Forecaster(5, columns=COLUMNS).fit(table()).update(more).predict()
+
+
+def test_a_scenario_of_targets_and_of_prices(priced):
+    usual = priced.predict(LEVELS)
+    day = usual["day"].iloc[2]
+    given = priced.scenario(pd.DataFrame({"shop": ["a"], "day": [day], "sales": [70.0]}), LEVELS)
+    assert list(given.columns) == list(usual.columns)
+    at = (given["shop"] == "a") & (given["day"] == day)
+    np.testing.assert_allclose(given.loc[at, ["mean", "0.1", "0.9"]], 70.0, atol=1e-4)
+    other = usual["shop"] == "b"
+    pd.testing.assert_frame_equal(given[other], usual[other])
+    higher = pd.DataFrame({"shop": "a", "day": [day], "price": 9.0})
+    dearer = priced.scenario(higher, LEVELS)
+    changed = table()
+    changed.loc[(changed["shop"] == "a") & (changed["day"] == day), "price"] = 9.0
+    expected = priced.predictor_.predict_frame(changed, LEVELS)
+    pd.testing.assert_frame_equal(dearer, expected, rtol=1e-5)
+    assert dearer.loc[at, "mean"].item() < usual.loc[at, "mean"].item() - 10
+
+
+def test_a_scenario_may_bring_the_future_of_covariates():
+    """Of all steps of the forecasts; of a series that ends before others, its covariates up to there are data."""
+    whole = table()
+    short = whole[whole["sales"].notna() & ~((whole["shop"] == "b") & (whole["day"] > "2024-03-27"))]
+    prices = whole[["shop", "day", "price"]]
+    ahead = prices[prices["day"] > "2024-03-30"]
+    forecaster = Forecaster(5, columns=COLUMNS).fit(short)
+    with pytest.raises(ValueError, match="'price' of series 'b' is not known for 2024-03-28; add it to the data"):
+        forecaster.scenario(ahead)
+    forecaster.update(prices[(prices["day"] > "2024-03-27") & (prices["day"] < "2024-03-31")])
+    with pytest.raises(ValueError, match="'price' of series 'a' is not known for 2024-04-03; add it here"):
+        forecaster.scenario(ahead[ahead["day"] < "2024-04-03"])
+    expected = Forecaster(5, columns=COLUMNS).fit(short).update(prices).predict(LEVELS)
+    pd.testing.assert_frame_equal(forecaster.scenario(ahead, LEVELS), expected, rtol=1e-5)
+
+
+def test_wrong_scenarios(priced):
+    row = {"shop": ["a"], "day": ["2024-04-01"], "sales": [1.0]}
+    for change, message in (
+        ({"shop": ["c"]}, "there is no series 'c'"),
+        ({"day": ["2024-05-01"]}, "outside the forecast of series 'a'"),
+        ({"sales": ["many"]}, "expected a number, got 'many'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            priced.scenario(pd.DataFrame(row | change))
+    with pytest.raises(ValueError, match="expected known to have 'sales', 'price', or some of these"):
+        priced.scenario(pd.DataFrame(row).rename(columns={"sales": "sold"}))
+
+
+def test_explanations_and_anomalies_are_those_of_the_analysis():
+    options = {"components": "level", "num_batches_per_epoch": 1, "trainer_kwargs": {"max_epochs": 1}}
+    forecaster = Forecaster(5, model=StateSpaceEstimator("issm", "D", 5, seed=0, **options)).fit(plain())
+    pd.testing.assert_frame_equal(forecaster.explain(), explain(forecaster.predictor_, plain()))
+    found = forecaster.anomalies(rate=0.01, since="2024-03-01")
+    expected = anomalies(plain(), forecaster.predictor_, rate=0.01, since="2024-03-01")
+    pd.testing.assert_frame_equal(found, expected)
+    assert list(found.columns[:3]) == ["unique_id", "ds", "value"]
+
+
+def test_pictures(fitted):
+    figure = fitted.plot()
+    assert isinstance(figure, Figure)
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["a", "b"]
+    assert len(fitted.plot(["b"]).axes) == 1
+    with pytest.raises(ValueError, match="there is no series 'c', only 'a', 'b'"):
+        fitted.plot(["c"])
+
+
+def test_answers_are_of_the_kind_that_came_in():
+    arrow = pa.Table.from_pandas(plain(), preserve_index=False)
+    forecaster = Forecaster(5).fit(arrow)
+    assert isinstance(forecaster.predict(), pa.Table)
+    assert isinstance(forecaster.explain(), pa.Table)  # of a bank
+    known = pa.table({"unique_id": ["a"], "ds": ["2024-04-01"], "y": [50.0]})
+    assert isinstance(forecaster.scenario(known), pa.Table)
+
+
+def test_wide_frames_and_indices():
+    days = pd.date_range("2024-01-01", periods=60, name="day")
+    wide = pd.DataFrame({"x": np.arange(60.0), "z": 5.0 + np.arange(60) % 7}, index=days)
+    forecaster = Forecaster(3, columns={"wide": True}).fit(wide.iloc[:50])
+    found = forecaster.update(wide.iloc[50:]).predict([0.5])
+    assert list(found.columns) == ["item_id", "day", "mean", "0.5"]
+    assert found["day"].min() == pd.Timestamp("2024-03-01")
+    assert len(forecaster.plot().axes) == 2
+
+
+@pytest.mark.parametrize("name", ["predict", "explain", "anomalies", "plot"])
+def test_answers_before_the_fit_are_refused(name):
+    with pytest.raises(ValueError, match=rf"call fit\(frame\) before {name}"):
+        getattr(Forecaster(5), name)()
+    with pytest.raises(ValueError, match=r"call fit\(frame\) before update"):
+        Forecaster(5).update(plain())
+    with pytest.raises(ValueError, match="expected a frame of pandas or polars"):
+        Forecaster(5).fit([1, 2])

@@ -1,0 +1,174 @@
+"""A forecaster for frames: fit, predict, and ask on, in the words of the field."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from tsforecast.analysis import anomalies
+from tsforecast.analysis.explain import explain
+from tsforecast.data.known import attach_known, with_room
+from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
+from tsforecast.data.sources import read_task
+from tsforecast.data.tables.dataframes import alike, as_lists, as_pandas, columns_of, with_rows
+from tsforecast.data.tables.formats import without_index
+from tsforecast.data.tables.roles import Columns
+from tsforecast.data.task import ForecastTask
+from tsforecast.evaluation.cross_validation import trainer_of
+from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.plots import plot_forecasts
+from tsforecast.wording import listed
+
+_DRAWN = 6  # series of a picture, at most
+
+
+class Forecaster:
+    """Forecasts of all series of a frame, and answers about them, in the caller's columns and kind of frame.
+
+    Examples:
+        >>> forecaster = Forecaster(horizon=14).fit(frame)  # doctest: +SKIP
+        >>> table = forecaster.predict()  # doctest: +SKIP
+
+    Args:
+        horizon: Steps of a forecast; None for what is customary at the frequency.
+        model: None for that of `tsforecast.forecast`, a name in `tsforecast.models.MODELS`, "auto", or an estimator.
+        freq: Frequency in any of its names; None for what the frame shows.
+        columns: What the columns are, see `StateSpaceEstimator.train`; None for what is found by usual names.
+        seed: Of what is random.
+
+    Attributes:
+        predictor_: The predictor, once it is fitted.
+    """
+
+    predictor_: StateSpacePredictor
+
+    def __init__(
+        self,
+        horizon: int | None = None,
+        *,
+        model: Any = None,
+        freq: str | None = None,
+        columns: Columns | Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.horizon, self.model, self.freq, self.columns, self.seed = horizon, model, freq, columns, seed
+
+    def fit(self, frame: Any) -> Self:
+        """Train on a frame with a row for each series and time stamp, and return self.
+
+        Covariates may go on behind the last target: they are the known future.
+
+        Raises:
+            ValueError: If the frame is not as expected; the message names the row.
+        """
+        data = _rows(frame)
+        task = read_task(data, self.freq, self.horizon, 0, columns=columns_of(self.columns))
+        predictor = trainer_of(self.model, task.prediction_length, self.seed)(task)
+        if not isinstance(predictor, StateSpacePredictor):
+            raise ValueError(f"model={self.model!r} is a baseline, which `tsforecast.cross_validate` takes")
+        assert task.columns is not None
+        predictor.columns, predictor.categories = as_lists(task.columns), task.categories or None
+        self.predictor_, self._data, self._given = predictor, data, frame
+        return self
+
+    def update(self, new: Any) -> Self:
+        """Take new rows, and return self: later answers know them, and the model is not trained again.
+
+        A row of a time stamp that is known already replaces what it has a value for.
+
+        Raises:
+            ValueError: If the rows do not go with those of the fit.
+        """
+        data, rows = self._fitted("update"), _rows(new)
+        roles = columns_of(self.predictor_.columns)
+        keys = [*roles.items, *roles.stamps]
+        joined = with_rows(data, rows, keys, roles.stamps)
+        self._task(joined, whole=True)  # which refuses what does not fit, and leaves all as it is
+        self._data = joined
+        return self
+
+    def predict(self, quantiles: Sequence[float] = TENTHS) -> Any:
+        """Return forecasts behind the end of the data, see `StateSpacePredictor.predict_frame`."""
+        return self._forecasts(self._task(self._fitted("predict")).latest, quantiles)
+
+    def scenario(self, known: Any, quantiles: Sequence[float] = TENTHS) -> Any:
+        """Return forecasts given what is assumed of the future.
+
+        Args:
+            known: Rows within the forecasts. Targets are taken as given: forecasts are conditioned on them. Covariates
+                take the place of those of the fit. Cells and columns that are left out are as they were.
+            quantiles: Levels between 0 and 1.
+
+        Raises:
+            ValueError: If a row is of an unknown series or outside the forecasts, or a covariate is not known.
+        """
+        data, rows = self._fitted("scenario"), _rows(known)
+        task = self._task(data, whole=True)
+        roles, horizon = columns_of(self.predictor_.columns), self.predictor_.prediction_length
+        names = [*roles.targets, *roles.covariates]
+        if not roles.wide and not {*names} & {*rows}:
+            raise ValueError(f"expected known to have {listed(names)}, or some of these, got {listed(map(str, rows))}")
+        rows = rows if roles.wide else rows.assign(**{name: np.nan for name in names if name not in rows})
+        asked = with_room(task).ending_together().latest
+        of_known = replace(roles, static_categories=(), static_reals=(), holidays=None)
+        return self._forecasts(attach_known(asked, rows, horizon, of_known), quantiles)
+
+    def explain(self) -> Any:
+        """Return the parts of the forecasts, see `tsforecast.analysis.explain.explain`."""
+        data = self._fitted("explain")
+        return alike(explain(self.predictor_, data, seed=self.seed), self._given)
+
+    def anomalies(self, rate: float = 0.001, since: Any = None) -> Any:
+        """Return all steps with their tail probabilities, see `tsforecast.analysis.anomalies.anomalies`."""
+        data = self._fitted("anomalies")
+        return alike(anomalies(data, self.predictor_, rate=rate, since=since, seed=self.seed), self._given)
+
+    def plot(self, items: Sequence[str] | None = None) -> Figure:
+        """Return a figure of series and their forecasts.
+
+        Args:
+            items: Names of the series; None for the first six.
+        """
+        entries = self._task(self._fitted("plot")).latest
+        names = [str(entry["item_id"]) for entry in entries]
+        if unknown := [item for item in items or () if item not in names]:
+            raise ValueError(f"there is no series {unknown[0]!r}, only {listed(names[:_DRAWN])}, ..")
+        drawn = [entry for entry, name in zip(entries, names, strict=True) if items is None or name in items]
+        drawn = drawn[:_DRAWN] if items is None else drawn
+        roles, steps = columns_of(self.predictor_.columns), 4 * self.predictor_.prediction_length
+        targets = () if roles.wide else roles.targets
+        return plot_forecasts(drawn, self._predicted(drawn), targets=targets, history=steps)
+
+    def _fitted(self, name: str) -> pd.DataFrame:
+        if not hasattr(self, "_data"):
+            raise ValueError(f"{name} needs a forecaster that is fitted: call fit(frame) before {name}()")
+        return self._data
+
+    def _task(self, data: pd.DataFrame, whole: bool = False) -> ForecastTask:
+        """Return the series, at their common end for forecasts; or as they are, with covariates of any length."""
+        net, roles = self.predictor_, columns_of(self.predictor_.columns)
+        beyond = not whole or not roles.covariates
+        split = (net.freq, net.prediction_length, None if beyond else 0)
+        task = read_task(data, *split, columns=roles, beyond=beyond, categories=net.categories)
+        return task if whole else task.ending_together()
+
+    def _predicted(self, entries: list[dict[str, Any]]) -> list[Any]:
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            return list(self.predictor_.predict(entries, 0 if self.predictor_.has_marginals else None))
+
+    def _forecasts(self, entries: list[dict[str, Any]], quantiles: Sequence[float]) -> Any:
+        levels, roles = check_levels(quantiles), columns_of(self.predictor_.columns)
+        return alike(forecast_frame(self._predicted(entries), levels, roles.targets, roles), self._given)
+
+
+def _rows(frame: Any) -> pd.DataFrame:
+    """Return a frame of pandas with all in columns."""
+    data = as_pandas(frame)
+    if not isinstance(data, pd.DataFrame):
+        raise ValueError(f"expected a frame of pandas or polars, or an Arrow table, got a {type(frame).__name__}")
+    return without_index(data)
