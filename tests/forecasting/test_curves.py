@@ -1,5 +1,7 @@
 """Models from whose targets curves of covariates are taken: forecasts, beliefs, imputations and answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,10 +9,10 @@ import pytest
 from tsforecast.analysis.anomalies import anomalies
 from tsforecast.analysis.explain import explain
 from tsforecast.analysis.news import news
+from tsforecast.data.effects.effects import MEMORY
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import load_predictor, save_predictor, with_prediction_length
-from tsforecast.live.engine import Engine
 
 HORIZON, STEPS = 7, 500
 
@@ -119,6 +121,22 @@ def test_gaps_are_filled_by_the_weather_of_their_days(bank):
     assert np.corrcoef(np.log(found), np.log(target[gap]))[0, 1] > 0.9
 
 
+def test_a_belief_that_is_damaged_is_refused(bank, tmp_path):
+    """What is kept of covariates has its own length, and is checked where it is read and where it is used."""
+    target, warmth = sales()
+    given = {**entry(target, warmth, 480), "feat_dynamic_real": warmth[None, :480]}
+    (known,) = bank.filter([given]).values()
+    path, net = tmp_path / "beliefs.pt", bank.prediction_net
+    memory = known.static[MEMORY]
+    for damaged in (memory[:-1], np.r_[-1.0, memory[1:]], np.full_like(memory, np.inf)):
+        save_beliefs(path, [known, replace(known, item_id="b", static={MEMORY: damaged})], net)
+        with pytest.raises(ValueError, match=r"'b': expected effect_memory of . finite numbers, the first above 0"):
+            load_beliefs(path, net)
+    save_beliefs(path, [replace(known, static={MEMORY: memory[:-1]})], net)
+    with pytest.raises(ValueError, match=r"expected effect_memory of . numbers, as the curves of this model have"):
+        bank.update(load_beliefs(path, net), [entry(target, warmth, STEPS, 480)])
+
+
 def test_parts_add_up_to_the_forecast(bank):
     target, warmth = sales()
     frame = explain(bank, [entry(target, warmth)])
@@ -151,7 +169,5 @@ def test_what_has_no_curves_says_so(bank):
     target, warmth = sales()
     with pytest.raises(ValueError, match="effects='given'"):
         news(bank, [entry(target, warmth)], [entry(target, warmth)])
-    with pytest.raises(ValueError, match="effects='given'"):
-        Engine(bank, 10)
     with pytest.raises(ValueError, match="expected effects"):
         StateSpaceEstimator("bank", "D", HORIZON, effects="bent")

@@ -10,7 +10,7 @@ import torch
 from tsforecast.analysis.mixture_parts import mixture_parts
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
-from tsforecast.data.effects.effects import restored
+from tsforecast.data.effects.link import restored
 from tsforecast.data.magnitude import in_units
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns

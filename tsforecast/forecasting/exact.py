@@ -10,7 +10,7 @@ from gluonts.model.forecast import Quantile, SampleForecast
 from numpy.typing import NDArray
 
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.data.effects.effects import Taken
+from tsforecast.data.effects.taken import Taken
 from tsforecast.models.parts.marginals import Marginals
 
 _MIDDLES = tuple((np.arange(200) + 0.5) / 200)  # levels whose quantiles have the mean of a distribution

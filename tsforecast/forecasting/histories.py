@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.checks import as_numbers, check_entries
-from tsforecast.data.effects.effects import Taken, restored
+from tsforecast.data.effects.link import restored
+from tsforecast.data.effects.taken import Taken
 from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast

@@ -9,8 +9,9 @@ import scipy.interpolate
 import statsmodels.api as sm
 
 from tsforecast.data.effects.basis import basis_of, half_lives, smoothed, splines
-from tsforecast.data.effects.effects import COVARIATES, MEMORY, Effects, fit_effects, restored
-from tsforecast.data.effects.link import BENDS, linked, log_slope, moved
+from tsforecast.data.effects.effects import COVARIATES, MEMORY, Effects
+from tsforecast.data.effects.fitting import fit_effects
+from tsforecast.data.effects.link import BENDS, linked, log_slope, moved, restored
 from tsforecast.data.effects.regression import fit
 
 HOURS = pd.Period("2023-01-01 00:00", "h")
@@ -53,8 +54,8 @@ def test_splines_are_those_of_scipy():
 
 def test_exponential_means_go_on_where_they_ended():
     x = np.random.default_rng(0).normal(size=40)
-    whole, end = smoothed(x, 5.0, None)
-    first, between = smoothed(x[:17], 5.0, None)
+    whole, end = smoothed(x, 5.0)
+    first, between = smoothed(x[:17], 5.0)
     rest, last = smoothed(x[17:], 5.0, between)
     np.testing.assert_allclose(np.r_[first, rest], whole, atol=1e-12)
     assert last == pytest.approx(end)
@@ -232,5 +233,9 @@ def test_series_share_curves_and_differ_where_they_are_long():
     effects = fit_effects(entries, "D")
     assert effects is not None
     assert set(effects.own) == {"0", "1"}
+    nameless = fit_effects([{name: x for name, x in one.items() if name != "item_id"} for one in entries], "D")
+    assert nameless is not None
+    assert not nameless.own  # those without a name share curves, and none has that of another
+    assert not nameless.sizes
     for one, slope in zip(entries, (1.0, -1.0), strict=True):
         assert np.corrcoef(effects.adjusted(one)["effect"], slope * one[COVARIATES][0])[0, 1] > 0.98
