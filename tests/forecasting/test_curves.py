@@ -165,9 +165,40 @@ def test_known_values_of_the_future_stay(bank):
     np.testing.assert_allclose(forecast.samples[:, 2], 321.0, rtol=1e-5)
 
 
-def test_what_has_no_curves_says_so(bank):
+@pytest.mark.parametrize("model", ["bank", "gls"])
+def test_news_lead_from_one_forecast_to_the_other(bank, model):
+    """Causes add up between the means that `predict` has; a hot day that was expected is no news."""
+    predictor = bank if model == "bank" else trained(model, 1)
     target, warmth = sales()
-    with pytest.raises(ValueError, match="effects='given'"):
-        news(bank, [entry(target, warmth)], [entry(target, warmth)])
+    target[471] = np.nan
+    warmth[480:] = 24 - np.arange(len(warmth) - 480) / 2  # far above the days before
+    target[480:STEPS] = 200 * np.exp(0.004 * (warmth[480:STEPS] - 12) ** 2)
+    before, after = entry(target, warmth, 480), entry(target, warmth, 483)
+    before["feat_dynamic_real"] = warmth[None, : 480 + HORIZON]
+    after["target"] = np.where(np.arange(483) == 474, target[:483] + 30, target[:483])
+    after["target"][471] = 260.0
+    after["feat_dynamic_real"] = np.where(np.isin(np.arange(483 + HORIZON), [476, 485]), 24.0, warmth[: 483 + HORIZON])[
+        None
+    ]
+    found = news(predictor, [before], [after])
+    steps = found.groupby("timestamp")
+    start, end = steps["before"].first(), steps["after"].first()
+    np.testing.assert_allclose(start + steps["impact"].sum(), end, rtol=0, atol=1e-9)
+    (old,), (new,) = (predictor.predict([one], num_samples=0) for one in (before, after))
+    np.testing.assert_allclose(start, old.mean[3:], rtol=1e-4)
+    np.testing.assert_allclose(end, new.mean[: HORIZON - 3], rtol=1e-4)
+    revised = found[found["kind"] == "revised"]
+    np.testing.assert_allclose(revised["value"] - revised["expected"], 30, rtol=1e-4)
+    fresh = found[(found["kind"] == "new") & (found["source"] > pd.Timestamp("2020-01-06") + pd.Timedelta(days=479))]
+    assert fresh["source"].nunique() == 3
+    # Cold or heat has moved the sales by a half, and the expectation of these days knows it.
+    far = fresh.drop_duplicates("source")
+    assert (far["value"] > 1.4 * 200).all()
+    np.testing.assert_allclose(far["expected"], far["value"], rtol=0.2)
+    moved = found[found["kind"] == "covariates"].groupby("timestamp")["impact"].sum()
+    assert moved.abs().idxmax() == pd.Timestamp("2020-01-06") + pd.Timedelta(days=485)
+
+
+def test_what_has_no_curves_says_so():
     with pytest.raises(ValueError, match="expected effects"):
         StateSpaceEstimator("bank", "D", HORIZON, effects="bent")

@@ -13,8 +13,6 @@ from tsforecast.core.gaussian import map_tensors
 from tsforecast.data.effects.taken import Taken
 from tsforecast.models.parts.marginals import Marginals
 
-_MIDDLES = tuple((np.arange(200) + 0.5) / 200)  # levels whose quantiles have the mean of a distribution
-
 
 class BatchMarginals:
     """Exact quantiles and means of a batch of series, each computed for all of them when the first is asked.
@@ -43,12 +41,16 @@ class BatchMarginals:
     def mean(self) -> NDArray[np.float64]:
         """Return means (series, horizon, target) in the units of the data.
 
-        Behind effects of covariates they are means of quantiles, where the scale of these bends.
+        Behind effects of covariates they are integrals over each component of a mixture.
         """
-        if self.taken is None or not self.taken.bends:
-            found = np.ldexp(self.marginals.expectation().numpy(), self.exponents[:, None])
-            return found if self.taken is None else self.taken.restored(found)
-        return self.quantiles(_MIDDLES).mean(0)
+        if self.taken is None:
+            return np.ldexp(self.marginals.expectation().numpy(), self.exponents[:, None])
+        weight, taken = self.marginals.log_weight.softmax(1), self.taken
+        means = self.marginals.means_of(
+            lambda x: torch.from_numpy(taken.restored(np.ldexp(x.double().numpy(), self.exponents[:, None])))
+        )
+        weight = weight if weight.ndim == 3 else weight.unsqueeze(-1)
+        return (weight.unsqueeze(-1) * means).sum(1).double().numpy()
 
     def of(self, series: int) -> "BatchMarginals":
         """Return those of one of the series."""

@@ -31,11 +31,6 @@ class Taken:
         name = f"{part}_effect"
         return cls(batch[name].cpu().numpy(), batch["link"].cpu().numpy()) if name in batch else None
 
-    @property
-    def bends(self) -> bool:
-        """Return whether the scale of the effects is not that of the data."""
-        return bool(np.isfinite(self.link[:, 0]).any())
-
     def of(self, rows: slice) -> "Taken":
         """Return those of some of the series."""
         return Taken(self.effect[rows], self.link[rows])
