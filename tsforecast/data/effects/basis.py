@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import BSpline
+from scipy.interpolate import BSpline, PPoly
 from scipy.signal import lfilter
 
 from tsforecast.data.calendar.frequency import steps_per_day
@@ -66,9 +67,15 @@ class Signal:
 
 def splines(values: Matrix, knots: tuple[float, ...]) -> Matrix:
     """Return cubic B-splines (time, knots + 2) over knots; beyond the last ones they stay as they are."""
-    low, high = knots[0], knots[-1]
-    full = np.concatenate([[low] * _DEGREE, knots, [high] * _DEGREE])
-    return BSpline.design_matrix(np.clip(values, low, high), full, _DEGREE).toarray()
+    return _pieces(knots)(np.clip(values, knots[0], knots[-1]))
+
+
+@lru_cache(maxsize=1000)
+def _pieces(knots: tuple[float, ...]) -> PPoly:
+    """Return all splines over knots as polynomials between them, which are evaluated faster."""
+    full = np.concatenate([[knots[0]] * _DEGREE, knots, [knots[-1]] * _DEGREE])
+    pieces = [PPoly.from_spline(BSpline(full, one, _DEGREE)) for one in np.eye(len(knots) + _DEGREE - 1)]
+    return PPoly(np.stack([one.c for one in pieces], -1), pieces[0].x)
 
 
 def ends_of(values: Matrix) -> tuple[float, float]:

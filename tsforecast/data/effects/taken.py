@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,15 +41,23 @@ class Taken:
         return restored(values, self.effect[..., None], self.link.T[..., None, None])
 
 
-@dataclass(frozen=True)
 class Adjusted:
-    """Entries without their effects, at each walk through them."""
+    """Entries without their effects, each made once: a training walks through them many times.
 
-    entries: Iterable[dict[str, Any]]
-    effects: Effects
+    Args:
+        entries: GluonTS data entries.
+        effects: Which are taken from their targets.
+    """
+
+    def __init__(self, entries: Iterable[dict[str, Any]], effects: Effects) -> None:
+        self._entries, self._effects = entries, effects
+
+    @cached_property
+    def _adjusted(self) -> list[dict[str, Any]]:
+        return [self._effects.adjusted(entry) for entry in self._entries]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return map(self.effects.adjusted, self.entries)
+        return iter(self._adjusted)
 
     def __len__(self) -> int:
-        return len(self.entries)  # pyright: ignore[reportArgumentType]
+        return len(self._adjusted)
