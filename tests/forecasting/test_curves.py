@@ -157,6 +157,31 @@ def test_a_hot_day_is_no_anomaly_but_a_lost_one_is(bank):
     assert inside[200:].mean() > 0.9
 
 
+def test_intervals_hold_the_uncertainty_of_coefficients():
+    """Of few observations they are wider; not where a value is known."""
+    target, warmth = sales(steps=60)
+    warmth[60:] = np.linspace(12, 22, HORIZON)
+    trainer = {"enable_progress_bar": False, "max_epochs": 0}
+    given = {**entry(target, warmth, 60), "feat_dynamic_real": warmth[None]}
+    known = {**given, "feat_dynamic_real": warmth[None, :60]}
+    predictor = StateSpaceEstimator("bank", "D", HORIZON, seed=0, trainer_kwargs=trainer).train([known])
+    free = {**given, "known_future": np.where(np.arange(HORIZON) == 5, 250.0, np.nan)}
+    widths, paths = [], []
+    for _ in range(2):
+        (forecast,) = predictor.predict([free], num_samples=2000)
+        widths.append(forecast.quantile(0.9) - forecast.quantile(0.1))
+        paths.append(forecast.samples)
+        below = (forecast.samples < forecast.quantile(0.9)).mean(0)[[0, 6]]
+        assert np.all(np.abs(below - 0.9) < 5 * np.sqrt(0.09 / 2000))
+        effects = predictor.input_transform.effects
+        predictor.input_transform.effects = replace(effects, doubt=0 * effects.doubt)
+    gain = widths[0] / np.maximum(widths[1], 1e-9)
+    assert gain[6] > 1.005
+    assert (np.delete(gain, 5) > 1).all()
+    for one in paths:
+        np.testing.assert_allclose(one[:, 5], 250.0, rtol=1e-5)
+
+
 def test_known_values_of_the_future_stay(bank):
     target, warmth = sales()
     known = np.full(HORIZON, np.nan)

@@ -11,12 +11,14 @@ were taken from targets are a part of f.
 import dataclasses
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.news import news as linear_news
 from tsforecast.data.effects.taken import Taken
+from tsforecast.forecasting.exact import widened
 from tsforecast.models import Batch, Belief
 from tsforecast.models.parts.inference import AbstractLinearMixture
 from tsforecast.models.parts.marginals import Marginals
@@ -92,7 +94,7 @@ def shares(linear: AbstractLinearMixture[Any], pairs: tuple[Batch, Batch, Batch]
 def _marginals(linear: AbstractLinearMixture[Any], batch: Batch, begin: Belief | None) -> Marginals:
     marginals = linear.marginals(linear.filter(batch, begin)[0], batch)
     assert marginals is not None
-    return marginals
+    return widened(marginals, Taken.of_batch(batch, "future"), np.zeros((1, 1), np.int64))
 
 
 def _last(marginals: Marginals, steps: int) -> Marginals:

@@ -1,5 +1,6 @@
 """Forecasts whose quantiles are exact, or those of a mixture over paths of switches."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.data.effects.taken import Taken
 from tsforecast.models.parts.marginals import Marginals
+from tsforecast.models.transformations import transformation_of
 
 
 class BatchMarginals:
@@ -68,6 +70,32 @@ class BatchMarginals:
         arrays = tuple(x.numpy() for x in (found.log_weight, found.mean, found.deviation, found.size))
         bounds = None if found.bounds is None else found.bounds.numpy()
         return _rebuilt, (arrays, found.transformations, found.clip, found.names, bounds, self.exponents, self.taken)
+
+
+def widened(marginals: Marginals, taken: Taken | None, exponents: NDArray[np.int64]) -> Marginals:
+    """Return distributions with the uncertainty of effects that were taken, to the first order.
+
+    A deviation of the effect is one of each component in the units of its transformation; it adds to the component's
+    own as independent ones do. Values that are known stay so.
+
+    Args:
+        marginals: Distributions of targets without the effects, divided by powers of two.
+        taken: The effects; None for none.
+        exponents: The exponents of these powers, (series, target).
+    """
+    if taken is None or taken.doubt is None or not taken.doubt.any():
+        return marginals
+    powers, deviations = exponents[:, None], []
+    parts = zip(*(x.unbind(1) for x in (marginals.mean, marginals.deviation, marginals.size)), strict=True)
+    for (mean, deviation, size), name in zip(parts, marginals.transformations, strict=True):
+        kind, unit = transformation_of(name), size.double().cpu().unsqueeze(1)
+        middle = np.ldexp((kind.restore(mean.double().cpu()) * unit).numpy(), powers)
+        up, down = (
+            kind.apply(torch.from_numpy(np.ldexp(taken.deviated(middle, sign), -powers)) / unit) for sign in (1.0, -1.0)
+        )
+        both = torch.hypot(deviation, ((up - down) / 2).to(deviation))
+        deviations.append(torch.where(deviation > 0, both, deviation))
+    return replace(marginals, deviation=torch.stack(deviations, 1))
 
 
 def _rebuilt(

@@ -43,7 +43,7 @@ class Curves:
         for length in np.unique(news.lengths).tolist():
             some = np.flatnonzero(news.lengths == length)
             given = (begin[some], news.before_end(some, length)[..., 1:], memory[some])
-            effect, after[some, 1:] = self._along([names[k] for k in some.tolist()], *given)
+            effect, _, after[some, 1:] = self._along([names[k] for k in some.tolist()], *given)
             steps[news.stops[some][:, None] - np.arange(length, 0, -1), 1] = effect
         return replace(news, steps=steps), after
 
@@ -67,15 +67,16 @@ class Curves:
             covariates: Of shape (series, step, covariate).
             future: Targets (series, step, target) that are taken as given, NaN where free; None for none.
         """
-        effect, _ = self._along(names, begin, covariates, memory)
+        effect, doubt, _ = self._along(names, begin, covariates, memory)
         link = self.effects.link_of(memory[:, 0])
         if future is not None:
             future = moved(future, -effect[..., None], self.effects.bend, memory[:, :1, None])
-        return {"future_effect": torch.from_numpy(effect), "link": torch.from_numpy(link)}, future
+        found = {"future_effect": effect, "doubt": doubt, "link": link}
+        return {name: torch.from_numpy(values) for name, values in found.items()}, future
 
     def _along(
         self, names: Sequence[str], begin: NDArray[np.int64], covariates: Array, memory: Array
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array, Array]:
         ordinals = begin[:, None] + self.calendar.multiple * np.arange(covariates.shape[1])
         times = periods_of(ordinals.ravel(), self.calendar.freq)
         return self.effects.along(names, times, covariates, memory[:, 1:])

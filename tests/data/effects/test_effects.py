@@ -92,6 +92,33 @@ def within_hours(values):
     return values - pd.Series(values).groupby(np.arange(len(values)) % 24).transform("mean").to_numpy()
 
 
+def test_errors_of_coefficients_are_as_large_as_is_said():
+    """Over draws with autoregressive errors: the mean square of errors in units of their deviations is 1."""
+    rng, squares = np.random.default_rng(2), []
+    for _ in range(100):
+        x, errors = rng.normal(size=(150, 3)), np.zeros(150)
+        for k in range(1, 150):
+            errors[k] = 0.5 * errors[k - 1] + rng.normal()
+        ours = fit([x], [x @ [1.0, -0.5, 0.7] + errors], np.zeros(3, int), (1,), 6)
+        error = ours.coefficients - [1.0, -0.5, 0.7]
+        squares.append(error @ np.linalg.solve(ours.covariance, error) / 3)
+    assert np.mean(squares) == pytest.approx(1, abs=4 * np.std(squares) / np.sqrt(len(squares)))
+
+
+def test_uncertainty_keeps_its_variance_in_few_directions(found):
+    target, warmth, _ = load(seed=9)
+    less = found.adjusted({**entry(target[:-200], warmth)})
+    assert less["doubt"].shape == (200, found.doubt.shape[1])
+    assert found.doubt.shape[1] <= 24
+    assert (np.square(less["doubt"]).sum(1) > 0).all()
+    again = Effects.of_record(json.loads(json.dumps(found.record)))
+    np.testing.assert_allclose(again.doubt, found.doubt, rtol=1e-4)
+    assert Effects.of_record({k: v for k, v in found.record.items() if k != "doubt"}).doubt.shape == (
+        found.basis.width,
+        0,
+    )
+
+
 def test_the_effect_is_that_of_the_truth(found):
     target, warmth, truth = load(seed=1)
     ours = within_hours(found.adjusted(entry(target, warmth))["effect"])

@@ -27,6 +27,7 @@ class Effects:
         bend: Of the scale on which they add up, see `tsforecast.data.effects.link`.
         centres: Mean of each column in training.
         coefficients: Of each column less its mean.
+        doubt: Their uncertainty, (column, direction): its product with itself is their covariance given the data.
         own: What coefficients of a series differ by, by its name.
         sizes: Mean absolute value of each series in training, by its name.
         lowest: Below which nothing was seen and nothing is forecast, 0 or minus infinity.
@@ -37,6 +38,7 @@ class Effects:
     bend: float
     centres: Array
     coefficients: Array
+    doubt: Array
     own: dict[str, Array]
     sizes: dict[str, float]
     lowest: float
@@ -62,6 +64,7 @@ class Effects:
             found = cls(
                 basis, int(record["num_covariates"]), float(record["bend"] or np.inf),
                 np.asarray(_floats(record["centres"])), np.asarray(_floats(record["coefficients"])),
+                np.array(record.get("doubt", [[] for _ in record["centres"]]), np.float64),
                 own, sizes, 0.0 if record["nonnegative"] else -np.inf,
             )  # fmt: skip
             found._check()
@@ -80,7 +83,8 @@ class Effects:
         places = [one.column for one in self.basis.signals]
         fits = all(0 <= place < self.num_covariates for place in places)
         fits &= all(0 <= k < len(places) for pair in self.basis.pairs for k in pair[:2])
-        fits &= all(len(x) == width and np.isfinite(x).all() for x in (self.coefficients, *self.own.values()))
+        arrays = (self.coefficients, self.doubt, *self.own.values())
+        fits &= all(len(x) == width and np.isfinite(x).all() for x in arrays) and self.doubt.ndim == 2
         fits &= all(len(x.means) == (len(x.knots) + 2 if x.knots else 0) for x in self.basis.signals)
         fits &= self.basis.width == width and self.bend > 0 and all(size > 0 for size in self.sizes.values())
         if not fits:
@@ -102,6 +106,7 @@ class Effects:
             "bend": 0.0 if np.isinf(self.bend) else self.bend,
             "centres": self.centres.tolist(),
             "coefficients": self.coefficients.tolist(),
+            "doubt": [[float(f"{value:.5g}") for value in row] for row in self.doubt.tolist()],
             "own": {name: values.tolist() for name, values in self.own.items()},
             "sizes": self.sizes,
             "nonnegative": self.lowest == 0,
@@ -111,9 +116,9 @@ class Effects:
         """Return an entry with the target of covariates that are always at their means.
 
         It has `effect`, what was taken away at each step and will be at later ones, (time,), in sizes of the series;
-        `link`, bend, size and lowest value; and `effect_memory`, from which to go on behind the target: its size and
-        means over the past, NaN before the first value and step. Its covariates are gone. An entry that is adjusted
-        returns as it is.
+        `doubt`, what it may differ by at later steps, see `along`; `link`, bend, size and lowest value; and
+        `effect_memory`, from which to go on behind the target: its size and means over the past, NaN before the first
+        value and step. Its covariates are gone. An entry that is adjusted returns as it is.
 
         Raises:
             ValueError: If it has other covariates than those of the training, or too few.
@@ -131,11 +136,11 @@ class Effects:
             )
         size = self.size(name, target) if np.isnan(memory[0]) else float(memory[0])
         times = periods(entry["start"], covariates.shape[1])
-        before, after = self.along([name], times[:length], covariates[:, :length], memory[None, 1:])
-        ahead, _ = self.along([name], times[length:], covariates[:, length:], after)
+        before, _, after = self.along([name], times[:length], covariates[:, :length], memory[None, 1:])
+        ahead, doubt, _ = self.along([name], times[length:], covariates[:, length:], after)
         effect = np.concatenate([before[0], ahead[0]])
         less = {key: value for key, value in entry.items() if key != COVARIATES}
-        less |= {"target": moved(target, -effect[:length], self.bend, size), "effect": effect}
+        less |= {"target": moved(target, -effect[:length], self.bend, size), "effect": effect, "doubt": doubt[0]}
         if entry.get("known_future") is not None:
             given = as_numbers(entry["known_future"]).astype(np.float64)
             covered = effect[length : length + given.shape[-1]]
@@ -150,8 +155,13 @@ class Effects:
         """Return the size and the means over the past of a series that has not begun, which are NaN."""
         return np.full(1 + self.basis.num_means, np.nan)
 
-    def along(self, names: Sequence[str | None], times: Any, covariates: Array, before: Array) -> tuple[Array, Array]:
-        """Return effects (series, time), in sizes of the series, and the means over the past behind, (series, mean).
+    def along(
+        self, names: Sequence[str | None], times: Any, covariates: Array, before: Array
+    ) -> tuple[Array, Array, Array]:
+        """Return effects (series, time), in sizes of the series, what they may differ by, and the means behind them.
+
+        Differences are (series, time, direction), times independent standard normal numbers, one for each direction.
+        Means over the past are (series, mean).
 
         Args:
             names: Of the series.
@@ -160,19 +170,20 @@ class Effects:
             before: Means to go on from, (series, mean); NaN where a series begins.
         """
         if not covariates.shape[1]:
-            return np.zeros(covariates.shape[:2]), before
+            return np.zeros(covariates.shape[:2]), np.zeros((*covariates.shape[:2], self.doubt.shape[1])), before
         values, after = self.basis.values(covariates, before)
         shape, own = covariates.shape[:2], [k for k, name in enumerate(names) if name in self.own]
-        effect, begin = np.full(shape, -self.centres @ self.coefficients), 0
+        weights, begin = np.column_stack([self.coefficients, self.doubt]), 0
+        found = np.broadcast_to(-self.centres @ weights, (*shape, weights.shape[1])).copy()
         differences = np.array([self.own[names[k]] for k in own])  # pyright: ignore[reportArgumentType]
         for _, part in self.basis.groups(times, [one.reshape(-1) for one in values]):
             some = slice(begin, begin + part.shape[1])
             begin = some.stop
-            effect += (part @ self.coefficients[some]).reshape(shape)
+            found += (part @ weights[some]).reshape(found.shape)
             if own:
                 columns = (part - self.centres[some]).reshape(*shape, -1)[own]
-                effect[own] += (columns @ differences[:, some, None])[..., 0]
-        return effect, after
+                found[own, :, 0] += (columns @ differences[:, some, None])[..., 0]
+        return found[..., 0], found[..., 1:], after
 
     def link_of(self, size: Array | float) -> Array:
         """Return bend, size and lowest value of series of a size, (..., 3), see `restored`."""

@@ -24,6 +24,7 @@ _ROUNDS = 6  # of the regression, and half of them where a scale is chosen
 _CHOOSING = 10_000  # values by which the scale is chosen
 _MOST = 256  # series that are fitted to
 _OWN, _OWN_LENGTH = 32, 20  # series, at most, with curves of their own; values a column wants for that
+_DIRECTIONS, _LEFT_OUT = 24, 0.005  # of the uncertainty of coefficients, at most; share of it that is left out
 _RARE = 1e-9  # deviation of a column that does not count
 
 Array = NDArray[np.float64]
@@ -134,8 +135,23 @@ def _fitted(entries: list[dict[str, Any]], freq: str) -> Effects | None:
                 own[name] = (sample.deviations(number, bend, found) / spreads)[:width]
     names = {name: size for entry, size in zip(entries, sizes, strict=True) if (name := name_of(entry))}
     lowest = 0.0 if min(np.nanmin(target) for target in targets) >= 0 else -np.inf
-    coefficients = (found.coefficients / spreads)[:width]
-    return Effects(basis, covariates[0].shape[1], bend, centres[:width], coefficients, own, names, lowest)
+    coefficients, columns = (found.coefficients / spreads)[:width], np.concatenate(sample.columns)[:, :width]
+    doubt = _factor(found.covariance[:width, :width], columns) / spreads[:width, None]
+    return Effects(basis, covariates[0].shape[1], bend, centres[:width], coefficients, doubt, own, names, lowest)
+
+
+def _factor(covariance: Array, columns: Array) -> Array:
+    """Return a narrow matrix whose product with itself is nearly a covariance, (column, direction).
+
+    Directions are left out that are the least of the variance of sums of the columns, on average over their rows.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    product = columns @ root
+    shares, turned = np.linalg.eigh(product.T @ product)
+    kept = np.cumsum(shares) > _LEFT_OUT * shares.sum()
+    kept[:-_DIRECTIONS] = False
+    return root @ turned[:, kept]
 
 
 def _lags(freq: str, longest: int) -> tuple[int, ...]:
