@@ -1,5 +1,7 @@
 """Models from whose targets curves of covariates are taken: forecasts, beliefs, imputations and answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,10 +9,10 @@ import pytest
 from tsforecast.analysis.anomalies import anomalies
 from tsforecast.analysis.explain import explain
 from tsforecast.analysis.news import news
+from tsforecast.data.effects.effects import MEMORY
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import load_predictor, save_predictor, with_prediction_length
-from tsforecast.live.engine import Engine
 
 HORIZON, STEPS = 7, 500
 
@@ -119,6 +121,22 @@ def test_gaps_are_filled_by_the_weather_of_their_days(bank):
     assert np.corrcoef(np.log(found), np.log(target[gap]))[0, 1] > 0.9
 
 
+def test_a_belief_that_is_damaged_is_refused(bank, tmp_path):
+    """What is kept of covariates has its own length, and is checked where it is read and where it is used."""
+    target, warmth = sales()
+    given = {**entry(target, warmth, 480), "feat_dynamic_real": warmth[None, :480]}
+    (known,) = bank.filter([given]).values()
+    path, net = tmp_path / "beliefs.pt", bank.prediction_net
+    memory = known.static[MEMORY]
+    for damaged in (memory[:-1], np.r_[-1.0, memory[1:]], np.full_like(memory, np.inf)):
+        save_beliefs(path, [known, replace(known, item_id="b", static={MEMORY: damaged})], net)
+        with pytest.raises(ValueError, match=r"'b': expected effect_memory of . finite numbers, the first above 0"):
+            load_beliefs(path, net)
+    save_beliefs(path, [replace(known, static={MEMORY: memory[:-1]})], net)
+    with pytest.raises(ValueError, match=r"expected effect_memory of . numbers, as the curves of this model have"):
+        bank.update(load_beliefs(path, net), [entry(target, warmth, STEPS, 480)])
+
+
 def test_parts_add_up_to_the_forecast(bank):
     target, warmth = sales()
     frame = explain(bank, [entry(target, warmth)])
@@ -139,6 +157,31 @@ def test_a_hot_day_is_no_anomaly_but_a_lost_one_is(bank):
     assert inside[200:].mean() > 0.9
 
 
+def test_intervals_hold_the_uncertainty_of_coefficients():
+    """Of few observations they are wider; not where a value is known."""
+    target, warmth = sales(steps=60)
+    warmth[60:] = np.linspace(12, 22, HORIZON)
+    trainer = {"enable_progress_bar": False, "max_epochs": 0}
+    given = {**entry(target, warmth, 60), "feat_dynamic_real": warmth[None]}
+    known = {**given, "feat_dynamic_real": warmth[None, :60]}
+    predictor = StateSpaceEstimator("bank", "D", HORIZON, seed=0, trainer_kwargs=trainer).train([known])
+    free = {**given, "known_future": np.where(np.arange(HORIZON) == 5, 250.0, np.nan)}
+    widths, paths = [], []
+    for _ in range(2):
+        (forecast,) = predictor.predict([free], num_samples=2000)
+        widths.append(forecast.quantile(0.9) - forecast.quantile(0.1))
+        paths.append(forecast.samples)
+        below = (forecast.samples < forecast.quantile(0.9)).mean(0)[[0, 6]]
+        assert np.all(np.abs(below - 0.9) < 5 * np.sqrt(0.09 / 2000))
+        effects = predictor.input_transform.effects
+        predictor.input_transform.effects = replace(effects, doubt=0 * effects.doubt)
+    gain = widths[0] / np.maximum(widths[1], 1e-9)
+    assert gain[6] > 1.005
+    assert (np.delete(gain, 5) > 1).all()
+    for one in paths:
+        np.testing.assert_allclose(one[:, 5], 250.0, rtol=1e-5)
+
+
 def test_known_values_of_the_future_stay(bank):
     target, warmth = sales()
     known = np.full(HORIZON, np.nan)
@@ -147,11 +190,40 @@ def test_known_values_of_the_future_stay(bank):
     np.testing.assert_allclose(forecast.samples[:, 2], 321.0, rtol=1e-5)
 
 
-def test_what_has_no_curves_says_so(bank):
+@pytest.mark.parametrize("model", ["bank", "gls"])
+def test_news_lead_from_one_forecast_to_the_other(bank, model):
+    """Causes add up between the means that `predict` has; a hot day that was expected is no news."""
+    predictor = bank if model == "bank" else trained(model, 1)
     target, warmth = sales()
-    with pytest.raises(ValueError, match="effects='given'"):
-        news(bank, [entry(target, warmth)], [entry(target, warmth)])
-    with pytest.raises(ValueError, match="effects='given'"):
-        Engine(bank, 10)
+    target[471] = np.nan
+    warmth[480:] = 24 - np.arange(len(warmth) - 480) / 2  # far above the days before
+    target[480:STEPS] = 200 * np.exp(0.004 * (warmth[480:STEPS] - 12) ** 2)
+    before, after = entry(target, warmth, 480), entry(target, warmth, 483)
+    before["feat_dynamic_real"] = warmth[None, : 480 + HORIZON]
+    after["target"] = np.where(np.arange(483) == 474, target[:483] + 30, target[:483])
+    after["target"][471] = 260.0
+    after["feat_dynamic_real"] = np.where(np.isin(np.arange(483 + HORIZON), [476, 485]), 24.0, warmth[: 483 + HORIZON])[
+        None
+    ]
+    found = news(predictor, [before], [after])
+    steps = found.groupby("timestamp")
+    start, end = steps["before"].first(), steps["after"].first()
+    np.testing.assert_allclose(start + steps["impact"].sum(), end, rtol=0, atol=1e-9)
+    (old,), (new,) = (predictor.predict([one], num_samples=0) for one in (before, after))
+    np.testing.assert_allclose(start, old.mean[3:], rtol=1e-4)
+    np.testing.assert_allclose(end, new.mean[: HORIZON - 3], rtol=1e-4)
+    revised = found[found["kind"] == "revised"]
+    np.testing.assert_allclose(revised["value"] - revised["expected"], 30, rtol=1e-4)
+    fresh = found[(found["kind"] == "new") & (found["source"] > pd.Timestamp("2020-01-06") + pd.Timedelta(days=479))]
+    assert fresh["source"].nunique() == 3
+    # Cold or heat has moved the sales by a half, and the expectation of these days knows it.
+    far = fresh.drop_duplicates("source")
+    assert (far["value"] > 1.4 * 200).all()
+    np.testing.assert_allclose(far["expected"], far["value"], rtol=0.2)
+    moved = found[found["kind"] == "covariates"].groupby("timestamp")["impact"].sum()
+    assert moved.abs().idxmax() == pd.Timestamp("2020-01-06") + pd.Timedelta(days=485)
+
+
+def test_what_has_no_curves_says_so():
     with pytest.raises(ValueError, match="expected effects"):
         StateSpaceEstimator("bank", "D", HORIZON, effects="bent")

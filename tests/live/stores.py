@@ -67,7 +67,7 @@ def same_rows(some: Rows, others: Rows) -> None:
     for a, b in zip(some.parts, others.parts, strict=True):
         assert a.dtype == b.dtype
         assert torch.equal(a[:count], b[:count])
-    for name in ("end", "sequence", "exponents", "recent", "seen"):
+    for name in ("end", "sequence", "exponents", "recent", "seen", "memory"):
         np.testing.assert_array_equal(getattr(some, name)[:count], getattr(others, name)[:count])
     assert some.young.keys() == others.young.keys()
     for row, history in some.young.items():

@@ -592,13 +592,13 @@ def test_a_token_is_one_word(tmp_path, text):
     assert read_token(path) == TOKEN
 
 
-def test_covariates_come_with_observations_and_forecasts(tmp_path):
-
+@pytest.mark.parametrize("effects", ["given", "curves"])
+def test_covariates_come_with_observations_and_forecasts(tmp_path, effects):
     rng = np.random.default_rng(1)
     entries = [
         {**e, "feat_dynamic_real": 5 + rng.normal(size=(1, len(e["target"]) + HORIZON))} for e in make_entries(count=2)
     ]
-    predictor = make_estimator("issm", epochs=1, effects="given").train(entries)
+    predictor = make_estimator("issm", epochs=1, effects=effects).train(entries)
     save_predictor(predictor, tmp_path / "predictor")
     first = [{**e, "target": e["target"][:30]} for e in entries]
     begin_store(tmp_path / "store", tmp_path / "predictor", [Source("all", lambda: first)], device="cpu")

@@ -7,6 +7,7 @@ import torch
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
 from tests.live.stores import FIRST, begun, day, make_store, observations, steps_of, trained
 from tsforecast.forecasting.beliefs import LiveBelief, join
+from tsforecast.live import batches
 from tsforecast.live import engine as live_engine
 from tsforecast.live.engine import Engine
 from tsforecast.live.layout import Layout
@@ -138,7 +139,7 @@ def test_histories_of_different_lengths_are_filtered_in_groups(tmp_path, monkeyp
     lengths = [3, 40, 2, 7, 40, 12]
     given = [(f"new {k}", 100 + n) for k, length in enumerate(lengths) for n in range(length)]
     padded = []
-    monkeypatch.setattr(live_engine, "_PADDED", 30)
+    monkeypatch.setattr(batches, "_PADDED", 30)
     collate = live_engine.collate
     monkeypatch.setattr(
         live_engine, "collate", lambda windows, *more: padded.append(windows) or collate(windows, *more)

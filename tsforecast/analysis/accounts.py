@@ -15,8 +15,7 @@ from tsforecast.analysis.residuals import ERROR, mean_squares, num_states, parts
 from tsforecast.core.disturbances import SEGMENT, disturbances
 from tsforecast.core.outliers import ErrorWatch, outliers
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.effects.effects import restored
-from tsforecast.data.effects.link import moved
+from tsforecast.data.effects.link import moved, restored
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor

@@ -10,7 +10,7 @@ import torch
 from tsforecast.analysis.mixture_parts import mixture_parts
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
-from tsforecast.data.effects.effects import restored
+from tsforecast.data.effects.link import restored
 from tsforecast.data.magnitude import in_units
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
@@ -143,7 +143,8 @@ def _mixed(
 def _with_covariates(parts: Parts, prepared: dict[str, Any], length: int) -> Parts:
     """Return the parts of a forecast behind some steps with the effect of covariates that was taken from the data.
 
-    It is the part "covariates", the last one, and belongs to the sum; deviations are to the first order.
+    It is the part "covariates", the last one, and belongs to the sum; deviations are to the first order, and hold the
+    uncertainty of its coefficients where covariates are given beyond the target.
     """
     if "effect" not in prepared:
         return parts
@@ -153,7 +154,9 @@ def _with_covariates(parts: Parts, prepared: dict[str, Any], length: int) -> Par
     slope = (restored(mean + step, effect, link) - restored(mean - step, effect, link)) / (2 * step)
     whole = restored(mean, effect, link)
     others = {name: pair for name, pair in parts.items() if name != "fit"}
-    return others | {"covariates": (whole - mean, np.zeros_like(mean)), "fit": (whole, slope * deviation)}
+    doubt = np.sqrt(np.square(prepared.get("doubt", np.zeros((len(mean), 1)))).sum(1))
+    own = (restored(mean, effect + doubt, link) - restored(mean, effect - doubt, link)) / 2
+    return others | {"covariates": (whole - mean, own), "fit": (whole, np.hypot(slope * deviation, own))}
 
 
 def _without_last(entry: Mapping[str, Any], hidden: int) -> np.ndarray | None:

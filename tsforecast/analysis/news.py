@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsforecast.analysis.mixture_news import Cell, shares
+from tsforecast.analysis.news_data import Entries, batch_alone, batch_of, by_item, on_common_steps, step_of
 from tsforecast.core.news import Changes
 from tsforecast.core.news import news as linear_news
-from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
+from tsforecast.data.effects.effects import COVARIATES
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
-from tsforecast.data.windows import collate, cut, first_value, since_first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 from tsforecast.models.parts.inference import AbstractLinearMixture
 
@@ -30,7 +30,6 @@ _COLUMNS = (
     "item_id", "timestamp", "target", "kind", "source", "source_target", "expected", "value", "weight", "impact",
     "before", "after",
 )  # fmt: skip
-Entries = Iterable[dict[str, Any]] | pd.DataFrame
 
 
 def news(
@@ -45,7 +44,9 @@ def news(
     differ; see `tsforecast.core.news`. The steps compared are those that both forecasts cover. All is computed in
     float64 and in transformed units: under a transformation such as log1p, on the scale of the logarithm, and never
     clipped. The impacts of a step add up to `after` less `before`. Of a bank or a pool of such models they do so in the
-    units of the data, clipped as forecasts are: see `tsforecast.analysis.mixture_news`.
+    units of the data, clipped as forecasts are: see `tsforecast.analysis.mixture_news`. So do they behind curves of
+    covariates, see `tsforecast.data.effects`: observations count without these effects, and what changed covariates
+    do in the past and the future is one row.
 
     | kind | what it is | expected | value |
     | --- | --- | --- | --- |
@@ -74,8 +75,8 @@ def news(
             forecasts have no step in common; the message names the series.
     """
     linear = _linear(predictor)
-    earlier, _ = _by_item(predictor, before, "before", columns)
-    later, read = _by_item(predictor, after, "after", columns)
+    earlier, _ = by_item(predictor, before, "before", columns)
+    later, read = by_item(predictor, after, "after", columns)
     common = [item for item in later if item in earlier]
     if not common:
         raise ValueError(
@@ -98,6 +99,7 @@ class _Pair:
         predictor: Whose horizon is that of the steps compared.
         linear: Inference in float64.
         before: The series before, on the steps of both; missing steps at its end.
+        between: The same with the covariates after.
         after: The series after, on the same steps, with covariates of its own.
         earlier: The series before, as its forecast sees it.
         alone: The series after, likewise.
@@ -107,6 +109,7 @@ class _Pair:
     predictor: StateSpacePredictor
     linear: AbstractLinearMixture[Any]
     before: dict[str, Any]
+    between: dict[str, Any]
     after: dict[str, Any]
     earlier: dict[str, Any]
     alone: dict[str, Any]
@@ -123,40 +126,9 @@ class _Pair:
         histories = predictor.histories()
         for entry in (before, after):
             histories.check(entry, predictor.prediction_length)
-        item, unit = after.get("item_id"), after["start"].freq.n
-        old, new = (np.atleast_2d(np.asarray(x["target"], np.float64)) for x in (before, after))
-        # Steps are counted from the start before; the window is that of the forecast before.
-        shift = (after["start"].ordinal - before["start"].ordinal) // unit
-        end, last = old.shape[1], shift + new.shape[1]
-        horizon = predictor.prediction_length - (last - end)
-        if last < end:
-            raise ValueError(
-                f"series {item!r}: expected the data after to end at {_step(before, end - 1)} or later, as those "
-                f"before, got {_step(before, last - 1)}: are the files in the right order?"
-            )
-        if horizon < 1:
-            raise ValueError(
-                f"series {item!r}: the data after end {last - end} steps later, and forecasts of "
-                f"{predictor.prediction_length} steps have none in common; give a longer prediction_length"
-            )
-        first = max(end - predictor.history_length, 0) if predictor.history_length else 0
-        first += first_value(old[:, first:].T, ~np.isnan(old[:, first:].T))
-        window, steps = {"start": _step(before, first)}, last - first
-        was, now = (np.full((len(old), steps), np.nan) for _ in range(2))
-        was[:, : end - first] = old[:, first:]
-        begin = max(shift, first)
-        now[:, begin - first :] = new[:, begin - shift :]
-        covariates, changed = {}, np.zeros(0)
-        if "feat_dynamic_real" in before and "feat_dynamic_real" in after:
-            known, changed = (np.asarray(x["feat_dynamic_real"], np.float64) for x in (before, after))
-            known = known[:, first : last + horizon]
-            covariates = {"feat_dynamic_real": known}
-            changed = np.concatenate([known[:, : begin - first], changed[:, begin - shift : last - shift + horizon]], 1)
-        short = with_prediction_length(predictor, horizon)
-        one = {**before, **window, **covariates, "target": was if np.ndim(before["target"]) > 1 else was[0]}
-        two = {**one, "target": now if np.ndim(before["target"]) > 1 else now[0]}
-        two |= {"feat_dynamic_real": changed} if covariates else {}
-        return cls(short, linear, one, two, before, after, last - end)
+        one, two, three, ahead = on_common_steps(predictor, before, after)
+        short = with_prediction_length(predictor, predictor.prediction_length - ahead)
+        return cls(short, linear, one, two, three, before, after, ahead)
 
     @property
     def steps(self) -> int:
@@ -165,11 +137,11 @@ class _Pair:
 
     def frame(self) -> pd.DataFrame:
         """Return all causes of all steps."""
-        was, now = self._batch(self.before), self._batch(self.after)
-        if not self.linear.is_single:
+        was, between, now = (batch_of(self.predictor, one) for one in (self.before, self.between, self.after))
+        if not self.linear.is_single or "effect" in self.before:
             longer = with_prediction_length(self.predictor, self.predictor.prediction_length + self.ahead)
-            first = _batch_alone(longer, self.earlier)
-            change = shares(self.linear, was, now, first, _batch_alone(self.predictor, self.alone))
+            alone = batch_alone(longer, self.earlier), batch_alone(self.predictor, self.alone)
+            change = shares(self.linear, (was, between, now), *alone)
             parts = [self._row(cell) for cell in change.cells]
             parts += [self._rest(kind, impact) for kind, impact in change.others.items()]
             return self._framed(parts, change.before, change.after)
@@ -198,16 +170,11 @@ class _Pair:
 
     def _stamps(self, first: int, steps: int) -> NDArray[Any]:
         """Return the time stamps of steps from a step of the window on."""
-        return stamps_of(_step(self.before, first), steps, self.alone.get("info"))
-
-    def _batch(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """Return a batch of the entry with targets in float64."""
-        prepared = next(iter(self.predictor.input_transform(iter([entry]), is_train=False)))
-        return _exact(cut(prepared, len(prepared["target"]), None, self.predictor.prediction_length))
+        return stamps_of(step_of(self.before, first), steps, self.alone.get("info"))
 
     def _own_forecast(self) -> Tensor:
         """Return the forecast from the data after as `predict` makes it, (horizon, target)."""
-        batch = _batch_alone(self.predictor, self.alone)
+        batch = batch_alone(self.predictor, self.alone)
         marginals = self.linear.marginals(self.linear.filter(batch)[0], batch)
         assert marginals is not None
         return marginals.mean[0, 0]
@@ -246,8 +213,8 @@ class _Pair:
 
     def _rest(self, kind: str, impact: Tensor) -> pd.DataFrame:
         """Return a row for each step of an impact without an observation; none where nothing changed."""
-        name = "feat_dynamic_real"
-        if kind == "covariates" and (name not in self.after or np.array_equal(self.before[name], self.after[name])):
+        names = [name for name in (COVARIATES, "effect") if name in self.after]
+        if kind == "covariates" and all(np.array_equal(self.before[name], self.after[name]) for name in names):
             return pd.DataFrame()
         step, target = (x.ravel() for x in np.indices(impact.shape))
         nothing = {name: np.nan for name in ("source_target", "expected", "value", "weight")}
@@ -267,46 +234,9 @@ def _linear(predictor: StateSpacePredictor) -> AbstractLinearMixture[Any]:
             f"expected a model whose forecast is linear in the observations (issm, gls, deepstate), or a bank or pool "
             f"of such models, got {type(net).__name__}, in which shares of observations do not add up"
         )
-    if getattr(predictor.input_transform, "effects", None) is not None:
-        raise ValueError(
-            "expected a model that is given its covariates, got one from whose targets their curves are taken, in "
-            "which changes do not add up: train with effects='given' (--effects given)"
-        )
     linear = copy.deepcopy(net).cpu().double().eval().inference.linear
     assert linear is not None
     return linear
-
-
-def _by_item(
-    predictor: StateSpacePredictor, data: Entries, name: str, columns: Columns | Mapping[str, Any] | None
-) -> tuple[dict[str, dict[str, Any]], Columns | None]:
-    """Return series by item, and the roles of the columns of a frame."""
-    by_item: dict[str, dict[str, Any]] = {}
-    entries, read = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
-    for number, entry in enumerate(entries):
-        item = str(entry.get("item_id", number))
-        if item in by_item:
-            raise ValueError(f"series {item!r} is twice in the data {name}: expected an item_id for each")
-        by_item[item] = {"item_id": item, **entry}
-    return by_item, read
-
-
-def _batch_alone(predictor: StateSpacePredictor, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch of a series, as `predict` makes it."""
-    prepared = next(iter(predictor.input_transform(iter([entry]), is_train=False)))
-    window = cut(prepared, len(prepared["target"]), predictor.history_length, predictor.prediction_length)
-    return _exact(since_first_value(window))
-
-
-def _exact(window: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch of a window, with targets in float64."""
-    batch = collate([window])
-    return {**batch, "past_target": torch.from_numpy(np.asarray(window["past_target"], np.float64))[None]}
-
-
-def _step(entry: dict[str, Any], steps: int) -> pd.Period:
-    with expected_alias_warnings():
-        return entry["start"] + steps
 
 
 def _some(items: list[str]) -> str:

@@ -146,6 +146,8 @@ class Prepare(MapTransformation):
                     f"series {data.get('item_id')!r}: expected feat_dynamic_real over {length} steps from "
                     f"{data[FieldName.START]} on, got {len(effect)}"
                 )
+            if not is_train:
+                entry["doubt"] = data["doubt"][: self.prediction_length]
             entry["effect"] = np.pad(effect, (0, length - len(effect)), mode="edge" if len(effect) else "constant")
         return entry | {name: data[name] for name in ("item_id", "info", "link", MEMORY) if name in data}
 

@@ -35,6 +35,8 @@ def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dic
     """
     first = 0 if past is None else max(split - past, 0)
     window = {name: entry[name] for name in (*_PER_SERIES, "link") if name in entry}
+    if "doubt" in entry:
+        window["doubt"] = entry["doubt"][:future]
     for name in (*_PER_STEP, _OF_EFFECTS) if _OF_EFFECTS in entry else _PER_STEP:
         window[f"past_{name}"] = entry[name][first:split]
         if split < len(entry[name]):

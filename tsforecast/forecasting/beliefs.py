@@ -174,7 +174,8 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
         }
         for known in beliefs
     ]
-    save_tensors({"tsforecast_format": FORMAT, "signature": signature(net), "beliefs": rows}, path)
+    kept = {"memory": len(rows[0]["static"].get(MEMORY, ()))} if rows else {}
+    save_tensors({"tsforecast_format": FORMAT, "signature": signature(net), **kept, "beliefs": rows}, path)
 
 
 def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBelief]:
@@ -199,6 +200,7 @@ def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBel
     like = plain_belief(any_belief(net))
     try:
         known = [_read_row(row, like, net) for row in payload["beliefs"]]
+        _check_memories(known, payload.get("memory"))
     except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise ValueError(
             f"{path} holds no readable beliefs ({type(error).__name__}: {error}); filter the history again"
@@ -271,6 +273,23 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
     values = {name: numbers.cpu().numpy() for name, numbers in static.items()}
     info = placed(saved_place(row.get("stamp", list(BEGINNING)))).get("info")
     return LiveBelief(item, end, belief_of(belief), values, begun, tuple(exponents), info)
+
+
+def _check_memories(known: list[LiveBelief], length: int | None) -> None:
+    """Refuse what is kept of covariates where it is damaged, or of another length than the file says.
+
+    Raises:
+        ValueError: If it is.
+    """
+    for one in known:
+        memory = one.static.get(MEMORY, np.zeros(0))
+        length = memory.size if length is None else length  # older files do not say it
+        fits = memory.dtype == np.float64 and memory.shape == (length,)
+        if not fits or np.isinf(memory).any() or (length and memory[0] <= 0):
+            raise ValueError(
+                f"series {one.item_id!r:.80}: expected {MEMORY} of {length} finite numbers, the first above 0, got "
+                f"{memory!r:.80}"
+            )
 
 
 def plain_belief(record: Any) -> Any:

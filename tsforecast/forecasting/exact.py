@@ -1,5 +1,6 @@
 """Forecasts whose quantiles are exact, or those of a mixture over paths of switches."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -10,10 +11,9 @@ from gluonts.model.forecast import Quantile, SampleForecast
 from numpy.typing import NDArray
 
 from tsforecast.core.gaussian import map_tensors
-from tsforecast.data.effects.effects import Taken
+from tsforecast.data.effects.taken import Taken
 from tsforecast.models.parts.marginals import Marginals
-
-_MIDDLES = tuple((np.arange(200) + 0.5) / 200)  # levels whose quantiles have the mean of a distribution
+from tsforecast.models.transformations import transformation_of
 
 
 class BatchMarginals:
@@ -43,12 +43,16 @@ class BatchMarginals:
     def mean(self) -> NDArray[np.float64]:
         """Return means (series, horizon, target) in the units of the data.
 
-        Behind effects of covariates they are means of quantiles, where the scale of these bends.
+        Behind effects of covariates they are integrals over each component of a mixture.
         """
-        if self.taken is None or not self.taken.bends:
-            found = np.ldexp(self.marginals.expectation().numpy(), self.exponents[:, None])
-            return found if self.taken is None else self.taken.restored(found)
-        return self.quantiles(_MIDDLES).mean(0)
+        if self.taken is None:
+            return np.ldexp(self.marginals.expectation().numpy(), self.exponents[:, None])
+        weight, taken = self.marginals.log_weight.softmax(1), self.taken
+        means = self.marginals.means_of(
+            lambda x: torch.from_numpy(taken.restored(np.ldexp(x.double().numpy(), self.exponents[:, None])))
+        )
+        weight = weight if weight.ndim == 3 else weight.unsqueeze(-1)
+        return (weight.unsqueeze(-1) * means).sum(1).double().numpy()
 
     def of(self, series: int) -> "BatchMarginals":
         """Return those of one of the series."""
@@ -66,6 +70,32 @@ class BatchMarginals:
         arrays = tuple(x.numpy() for x in (found.log_weight, found.mean, found.deviation, found.size))
         bounds = None if found.bounds is None else found.bounds.numpy()
         return _rebuilt, (arrays, found.transformations, found.clip, found.names, bounds, self.exponents, self.taken)
+
+
+def widened(marginals: Marginals, taken: Taken | None, exponents: NDArray[np.int64]) -> Marginals:
+    """Return distributions with the uncertainty of effects that were taken, to the first order.
+
+    A deviation of the effect is one of each component in the units of its transformation; it adds to the component's
+    own as independent ones do. Values that are known stay so.
+
+    Args:
+        marginals: Distributions of targets without the effects, divided by powers of two.
+        taken: The effects; None for none.
+        exponents: The exponents of these powers, (series, target).
+    """
+    if taken is None or taken.doubt is None or not taken.doubt.any():
+        return marginals
+    powers, deviations = exponents[:, None], []
+    parts = zip(*(x.unbind(1) for x in (marginals.mean, marginals.deviation, marginals.size)), strict=True)
+    for (mean, deviation, size), name in zip(parts, marginals.transformations, strict=True):
+        kind, unit = transformation_of(name), size.double().cpu().unsqueeze(1)
+        middle = np.ldexp((kind.restore(mean.double().cpu()) * unit).numpy(), powers)
+        up, down = (
+            kind.apply(torch.from_numpy(np.ldexp(taken.deviated(middle, sign), -powers)) / unit) for sign in (1.0, -1.0)
+        )
+        both = torch.hypot(deviation, ((up - down) / 2).to(deviation))
+        deviations.append(torch.where(deviation > 0, both, deviation))
+    return replace(marginals, deviation=torch.stack(deviations, 1))
 
 
 def _rebuilt(

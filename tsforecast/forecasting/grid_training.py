@@ -11,7 +11,9 @@ from gluonts.torch.model.predictor import PyTorchPredictor
 
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.checks import check_entries, refuse_endless
-from tsforecast.data.effects.effects import COVARIATES, Adjusted, Effects, fit_effects
+from tsforecast.data.effects.effects import COVARIATES, Effects
+from tsforecast.data.effects.fitting import fit_effects
+from tsforecast.data.effects.taken import Adjusted
 from tsforecast.data.epochs import EpochLoader
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.arguments import AUTO

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.checks import as_numbers, check_entries
-from tsforecast.data.effects.effects import Taken, restored
+from tsforecast.data.effects.link import restored
+from tsforecast.data.effects.taken import Taken
 from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
-from tsforecast.forecasting.exact import BatchMarginals, ExactForecast
+from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.units import FARTHEST
 
@@ -147,7 +148,8 @@ class Histories:
         paths = self._paths(belief, batch, num_samples, exponents)
         if marginals is None:
             return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
-        exact = BatchMarginals(marginals, exponents, Taken.of_batch(batch, "future"))
+        taken = Taken.of_batch(batch, "future")
+        exact = BatchMarginals(widened(marginals, taken, exponents), exponents, taken)
         return [ExactForecast(exact, k, one, **c) for k, (one, c) in enumerate(zip(paths, common, strict=True))]
 
     def _paths(
@@ -167,9 +169,7 @@ class Histories:
         if net.data.num_targets == 1:
             samples = samples.squeeze(-1)
         paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
-        if taken is None:
-            return paths
-        return [restored(*one) for one in zip(paths, taken.effect, taken.link, strict=True)]
+        return paths if taken is None else taken.drawn(paths)
 
     def imputed(self, dataset: Iterable[dict[str, Any]], num_samples: int | None) -> Iterator[SampleForecast]:
         """Return joint samples of the missing values of every entry, given all that it has, in order."""

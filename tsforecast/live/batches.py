@@ -1,5 +1,7 @@
 """Batches of a model from the arrays of a service: the past of series that go on, and the steps of forecasts."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -8,6 +10,8 @@ from tsforecast.data.magnitude import in_range
 from tsforecast.live.calendar import Calendar
 from tsforecast.models import Batch, Belief
 from tsforecast.models.records import DataSpec
+
+_PADDED = 1 << 19  # steps of histories that are filtered together
 
 
 def past_batch(
@@ -85,3 +89,13 @@ def with_series(batch: Batch, belief: Belief) -> Batch:
         "static_cat": known.static_cat,
         "static_real": known.static_real,
     }
+
+
+def alike(lengths: list[int]) -> Iterator[NDArray[np.int64]]:
+    """Return places of windows that are padded to a common length, shorter ones first, in groups of bounded size."""
+    order = np.argsort(lengths, kind="stable")
+    first = 0
+    for stop in range(1, len(order) + 1):
+        if stop == len(order) or (stop + 1 - first) * lengths[order[stop]] > _PADDED:
+            yield np.sort(order[first:stop])
+            first = stop

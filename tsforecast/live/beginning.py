@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tsforecast.data.buckets.survey import WORK
 from tsforecast.data.calendar.stamps import place_of
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.transform import standardised
+from tsforecast.data.effects.effects import MEMORY
 from tsforecast.data.windows import first_value
 from tsforecast.forecasting.adaptation import Adaptation
 from tsforecast.forecasting.beliefs import join
@@ -170,6 +170,9 @@ def _filtered(engine: Engine, predictor: StateSpacePredictor, entries: Iterable[
         rows.scatter(places, engine.layout.stack(join([one.belief for one in known])))
         rows.end[places] = [one.end.ordinal for one in known]
         rows.exponents[places] = [one.exponents for one in known]
+        if engine.curves is not None:
+            rows.memory[places] = [one.static[MEMORY] for one in known]
+            rows.memory[places, 0] = np.nan_to_num(rows.memory[places, 0], nan=1.0)  # of series without a value
         for row, entry in zip(places.tolist(), chunk, strict=True):
             history = _history(engine, entry)
             if engine.is_young(~np.isnan(history[:, : engine.data.num_targets])):
@@ -180,13 +183,20 @@ def _filtered(engine: Engine, predictor: StateSpacePredictor, entries: Iterable[
 
 
 def _history(engine: Engine, entry: dict[str, Any]) -> NDArray[np.float64]:
-    """Return targets and standardised covariates (time, target + covariate) of a series from its first value on."""
+    """Return targets and standardised covariates (time, target + covariate) of a series from its first value on.
+
+    Behind curves of covariates they are targets and effects.
+    """
     target = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
+    if engine.curves is not None:
+        effect = engine.curves.effects.adjusted(entry)["effect"][: len(target)]
+        begin = int(np.append(~np.isnan(target[:-1, 0]), True).argmax())  # the last step where there is no value
+        return np.column_stack([target, effect])[begin:]
     begin = first_value(target, ~np.isnan(target))
     covariates = np.zeros((len(target), 0))
     if engine.data.num_dynamic_real:
         given = as_numbers(entry["feat_dynamic_real"]).astype(np.float64).T[: len(target)]
-        covariates = standardised(given, engine.transform.dynamic_units)
+        covariates = engine.covariates_of(given)
     return np.concatenate([target, covariates], 1)[begin:]
 
 
@@ -199,7 +209,7 @@ def _append(rows: Rows, more: Rows) -> None:
     places = rows.add(more.names)
     count = len(more)
     rows.scatter(places, [part[:count] for part in more.parts])
-    for name in ("end", "exponents", "recent", "seen"):
+    for name in ("end", "exponents", "recent", "seen", "memory"):
         getattr(rows, name)[places] = getattr(more, name)[:count]
     rows.young |= {int(places[row]): history for row, history in more.young.items()}
 

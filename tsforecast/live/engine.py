@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsforecast.data.calendar.stamps import BEGINNING, Place
-from tsforecast.data.transform import Prepare
+from tsforecast.data.transform import Prepare, standardised
 from tsforecast.data.windows import collate, first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.live.batches import future_batch, past_batch, with_series
+from tsforecast.live.batches import alike, future_batch, past_batch, with_series
 from tsforecast.live.calendar import Calendar
+from tsforecast.live.curves import Curves
 from tsforecast.live.layout import Layout
 from tsforecast.live.moved import Begun, Moved
 from tsforecast.live.rows import NO_SEQUENCE, News, Rows
 from tsforecast.live.steps import Steps
 from tsforecast.models import Batch, Belief
 
-_PADDED = 1 << 19  # steps of histories that are filtered together
 _LONGEST_YOUNG = 4  # times the values after which a series is young no more, are the most steps that it has
 
 
@@ -50,13 +50,9 @@ class Engine:
         self.data = self.net.data
         transform = self.histories.transform
         assert isinstance(transform, Prepare)
-        if transform.effects is not None:
-            raise ValueError(
-                "expected a model that is given its covariates, got one from whose targets their curves are taken: a "
-                "service has no curves; train with effects='given' (--effects given)"
-            )
         self.transform = transform
         self.calendar = Calendar(predictor.freq, transform.seasons, place)
+        self.curves = None if transform.effects is None else Curves(transform.effects, self.calendar)
         self.layout = Layout(self.net)
         self.horizon = predictor.prediction_length
         self.warm_up = min(warm_up, predictor.history_length or warm_up)
@@ -65,7 +61,17 @@ class Engine:
 
     def empty(self) -> Rows:
         """Return no series."""
-        return Rows.empty(self.layout.empty, self.data.num_targets, self.data.num_dynamic_real, self.recent)
+        sizes = (self.data.num_targets, self.num_covariates, self.recent)
+        return Rows.empty(self.layout.empty, *sizes, 0 if self.curves is None else len(self.curves.effects.nothing))
+
+    @property
+    def num_covariates(self) -> int:
+        """Return the number of covariates that come with an observation."""
+        return self.data.num_dynamic_real if self.curves is None else self.curves.effects.num_covariates
+
+    def covariates_of(self, given: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return covariates (..., covariate) as the rows have them: standardised, but for those of curves."""
+        return standardised(given, self.transform.dynamic_units) if self.curves is None else given
 
     def is_young(self, observed: NDArray[np.bool_]) -> bool:
         """Return whether a series is filtered anew with each value, given a mask (time, target) of its observations."""
@@ -84,9 +90,13 @@ class Engine:
         begin = first.copy()
         begin[~is_new] = known.end[rows[~is_new]]
         multiple = self.calendar.multiple
-        news = News.missing((last - begin) // multiple + 1, known.width)
+        news = News.missing((last - begin) // multiple + 1, known.num_targets + known.num_covariates)
         at = news.stops[place] - 1 - (last[place] - steps.ordinals) // multiple
         news.steps[at] = np.concatenate([steps.values, steps.covariates], 1)
+        names, memory = [*known.names, *steps.names], np.full((len(rows), known.memory.shape[1]), np.nan)
+        memory[~is_new] = known.memory[rows[~is_new]]
+        if self.curves is not None:
+            news, memory = self.curves.followed([names[row] for row in rows.tolist()], begin, news, memory)
         is_young = is_new | np.array([row in known.young for row in rows.tolist()], bool)
         end = last + multiple
         self.seed_of(steps.number)
@@ -97,11 +107,13 @@ class Engine:
                 tail, row = news.of(one), int(rows[one])
                 histories.append(np.concatenate([known.young[row], tail]) if row in known.young else tail)
             young = self.begun(known, steps.names, rows[is_young], histories, end[is_young])
+        memory[is_young, :1] = young.sizes
         return Moved(
             steps,
             rows,
             end,
             news,
+            memory,
             (rows[~is_young], old),
             (rows[is_young], young.parts),
             young.exponents,
@@ -117,6 +129,7 @@ class Engine:
             if len(rows):
                 known.scatter(rows, parts)
         known.end[moved.rows] = moved.end
+        known.memory[moved.rows] = moved.memory
         known.remember(moved.rows, moved.news)
         known.exponents[moved.young[0]] = moved.exponents
         for row in moved.young[0].tolist():
@@ -147,7 +160,9 @@ class Engine:
             whole = len(active) == len(places)
             some = parts if whole else [part[torch.from_numpy(active)] for part in parts]
             belief = self.layout.belief(some)
-            stretch = news.before_end(places[active], length, shorter)
+            stretch = self.without_effects(
+                news.before_end(places[active], length, shorter), known.memory[rows[places[active]], :1]
+            )
             stop = end[places[active]] - self.calendar.multiple * shorter
             batch = past_batch(self.data, self.calendar, stretch, stop, exponents[active], self.net.device)
             after, _ = self.net.filter(with_series(batch, belief), belief)
@@ -177,20 +192,22 @@ class Engine:
             histories: Targets and standardised covariates (time, target + covariate) of each.
             end: Ordinals of the first period behind each.
         """
+        sizes = self.sizes_of([*known.names, *names], rows, histories)
         if not len(rows):
-            return Begun([], np.zeros((0, self.data.num_targets), np.int64))
-        series = self.series_of(known, names, rows)
+            return Begun([], np.zeros((0, self.data.num_targets), np.int64), sizes)
+        series, targets = self.series_of(known, names, rows), self.data.num_targets
         windows, kept = [], {}
-        for row, history, stop in zip(rows.tolist(), histories, end.tolist(), strict=True):
-            observed = ~np.isnan(history[:, : self.data.num_targets])
-            begin = first_value(history[:, : self.data.num_targets], observed)
-            history, observed = history[begin:], observed[begin:]
-            windows.append(self.window(history, observed, stop))
-            if self.is_young(observed):
-                kept[row] = history
+        for row, history, stop, size in zip(rows.tolist(), histories, end.tolist(), sizes, strict=True):
+            given = self.without_effects(history, size)
+            observed = ~np.isnan(given[:, :targets])
+            begin = first_value(given[:, :targets], observed)
+            windows.append(self.window(given[begin:], observed[begin:], stop))
+            if self.is_young(observed[begin:]):
+                # The size of a series is that of all its values.
+                kept[row] = history[begin if self.curves is None or not observed.any() else observed.any(1).argmax() :]
         exponents, far = self.histories.exponents(windows), 0
         parts = [part[:0].new_zeros(len(rows), *part.shape[1:]) for part in self.layout.empty]
-        for some in _alike([len(window["past_target"]) for window in windows]):
+        for some in alike([len(window["past_target"]) for window in windows]):
             places = torch.from_numpy(some)
             batch = collate([windows[k] for k in some.tolist()], self.net.device, exponents[some])
             batch |= {name: values[places.to(values.device)] for name, values in series.items()}
@@ -198,7 +215,20 @@ class Engine:
             far += self._far(batch, after)
             for part, new in zip(parts, self.layout.stack(after), strict=True):
                 part.index_copy_(0, places.to(part.device), new.to(part.dtype))
-        return Begun(parts, exponents, kept, far)
+        return Begun(parts, exponents, sizes, kept, far)
+
+    def sizes_of(
+        self, names: Sequence[str], rows: NDArray[np.int64], histories: Sequence[NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Return the sizes of series behind curves of covariates, (series, 1); without curves (series, 0)."""
+        if self.curves is None:
+            return np.zeros((len(rows), 0))
+        found = [self.curves.size(names[row], one) for row, one in zip(rows.tolist(), histories, strict=True)]
+        return np.array(found).reshape(-1, 1)
+
+    def without_effects(self, steps: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return steps (..., time, number) as the model sees them, of series of some sizes (..., 1)."""
+        return steps if self.curves is None else self.curves.taken(steps, sizes[..., 0])
 
     def window(
         self, history: NDArray[np.float64], observed: NDArray[np.bool_], end: int
@@ -206,7 +236,7 @@ class Engine:
         """Return the past of a series, as `tsforecast.data.windows.cut` makes it.
 
         Args:
-            history: Targets and standardised covariates (time, target + covariate).
+            history: Targets and standardised covariates (time, target + covariate), without effects.
             observed: Which targets (time, target) are there.
             end: Ordinal of the period behind them.
         """
@@ -278,28 +308,21 @@ class Engine:
             rows: Of those wanted.
             steps: Length of the forecasts, up to the horizon.
             future: Targets (series, step, target) that are taken as given, NaN where free; None for none.
-            covariates: Standardised (series, step, covariate); None in a model without.
+            covariates: As rows have them, (series, step, covariate); None in a model without.
             num_samples: Sample paths; 0 for none, where quantiles are exact.
 
         Raises:
             ValueError: If a given value is too far from its series.
         """
-        exponents = known.exponents[rows]
+        exponents, names, effects = known.exponents[rows], [known.names[row] for row in rows.tolist()], {}
+        if self.curves is not None and covariates is not None:
+            given = names, known.end[rows], known.memory[rows], covariates, future
+            (effects, future), covariates = self.curves.ahead(*given), None
         given = steps, future, covariates
         batch = future_batch(self.data, self.calendar, known.end[rows], exponents, *given, self.net.device)
-        batch["item_id"] = [known.names[row] for row in rows.tolist()]
+        batch |= effects | {"item_id": names}
         if num_samples != 0:
             self.seed_of_paths(known, rows)
         with torch.inference_mode():
             belief = self.layout.belief(known.gather(rows))
             return self.histories.forecasts(belief, with_series(batch, belief), num_samples, exponents)
-
-
-def _alike(lengths: list[int]) -> Iterator[NDArray[np.int64]]:
-    """Return places of windows that are padded to a common length, shorter ones first, in groups of bounded size."""
-    order = np.argsort(lengths, kind="stable")
-    first = 0
-    for stop in range(1, len(order) + 1):
-        if stop == len(order) or (stop + 1 - first) * lengths[order[stop]] > _PADDED:
-            yield np.sort(order[first:stop])
-            first = stop

@@ -126,6 +126,7 @@ class Learning:
             tail = np.full(((end - int(known.end[row])) // engine.calendar.multiple, known.width), np.nan)
             kept = known.recent[row, known.recent.shape[1] - known.seen[row] :]
             history = np.concatenate([kept, tail])[-known.recent.shape[1] :]
+            history = engine.without_effects(history, known.memory[row, :1])
             whole = engine.window(history, ~np.isnan(history[:, :targets]), end)
             window = {name: values[:-horizon] for name, values in whole.items()}
             ahead = {name.replace("past", "future"): values[-horizon:] for name, values in whole.items()}

@@ -19,6 +19,7 @@ class Moved:
         rows: Of the series that it moves, each once.
         end: Their ends after it.
         news: Steps by which it moves them.
+        memory: Of them behind these, see `tsforecast.live.curves`.
         old: Rows of those that go on from their beliefs, and their new parts.
         young: Likewise of those whose histories were filtered anew.
         exponents: Of the latter.
@@ -30,6 +31,7 @@ class Moved:
     rows: NDArray[np.int64]
     end: NDArray[np.int64]
     news: News
+    memory: NDArray[np.float64]
     old: tuple[NDArray[np.int64], list[Tensor]]
     young: tuple[NDArray[np.int64], list[Tensor]]
     exponents: NDArray[np.int64]
@@ -44,11 +46,13 @@ class Begun:
     Attributes:
         parts: Of their beliefs.
         exponents: Of the powers of two by which their targets are divided.
+        sizes: Of the series behind curves of covariates; none without.
         histories: By row, of those which stay young.
         far: Number of values that were too far from the others.
     """
 
     parts: list[Tensor]
     exponents: NDArray[np.int64]
+    sizes: NDArray[np.float64]
     histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     far: int = 0

@@ -16,7 +16,8 @@ class News:
     """Steps that series move on by, one series behind the other: a long one does not lengthen the others.
 
     Attributes:
-        steps: Values and standardised covariates (step, target + covariate), NaN where missing.
+        steps: Values and standardised covariates (step, target + covariate), NaN where missing. Behind curves of
+            covariates, see `tsforecast.live.curves`, their effect stands in the place of covariates.
         lengths: Number of steps of each series.
         stops: Where those of each series end.
     """
@@ -56,7 +57,8 @@ class Rows:
         recent: The last values and standardised covariates (row, time, target + covariate) up to `end`, NaN where
             missing. A learner reads them; without one they have no steps.
         seen: Number of steps since a series began, up to those of `recent`.
-        width: Targets and covariates.
+        memory: What curves of covariates know of the past, (row, number); without curves there are no numbers.
+        num_covariates: Numbers that come with an observation.
     """
 
     parts: list[Tensor]
@@ -65,13 +67,16 @@ class Rows:
     sequence: NDArray[np.int64]
     recent: NDArray[np.float64]
     seen: NDArray[np.int64]
-    width: int
+    memory: NDArray[np.float64]
+    num_covariates: int
     names: list[str] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
     young: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, parts: Sequence[Tensor], num_targets: int, num_covariates: int, recent: int = 0) -> "Rows":
+    def empty(
+        cls, parts: Sequence[Tensor], num_targets: int, num_covariates: int, recent: int = 0, memory: int = 0
+    ) -> "Rows":
         """Return no rows.
 
         Args:
@@ -79,11 +84,25 @@ class Rows:
             num_targets: Components of the target.
             num_covariates: Numbers known in advance.
             recent: Steps of the past that are kept.
+            memory: Numbers that curves of covariates keep.
         """
-        width, none = num_targets + num_covariates, np.zeros(0, np.int64)
+        none, kept = np.zeros(0, np.int64), np.zeros((0, memory))
         exponents = np.zeros((0, num_targets), np.int64)
-        past = np.zeros((0, recent, width))
-        return cls([part.clone() for part in parts], exponents, none, none.copy(), past, none.copy(), width)
+        found = cls(
+            [part.clone() for part in parts], exponents, none, none.copy(), kept, none.copy(), kept, num_covariates
+        )
+        found.recent = np.zeros((0, recent, found.width))
+        return found
+
+    @property
+    def num_targets(self) -> int:
+        """Return the number of targets."""
+        return self.exponents.shape[1]
+
+    @property
+    def width(self) -> int:
+        """Return the numbers of a step that is kept."""
+        return self.num_targets + (1 if self.memory.shape[1] else self.num_covariates)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -133,6 +152,6 @@ class Rows:
             return
         more = max(count, room + room // 2, 16) - room
         self.parts = [torch.cat([part, part.new_zeros(more, *part.shape[1:])]) for part in self.parts]
-        for name in ("exponents", "end", "sequence", "recent", "seen"):
+        for name in ("exponents", "end", "sequence", "recent", "seen", "memory"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros((more, *old.shape[1:]), old.dtype)]))

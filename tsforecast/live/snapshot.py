@@ -17,6 +17,7 @@ from tsforecast.live.rows import Rows
 MANIFEST = "manifest.json"
 LEARNT = "learnt.pt"
 FORMAT = 2
+_PER_ROW = ("end", "sequence", "exponents", "recent", "seen", "memory")
 _PLAIN = {"format": int, "number": int, "series": int, "files": dict[str, str]}
 
 
@@ -67,7 +68,7 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
     count, number = manifest["series"], manifest["number"]
     for name, array in arrays.items():
         like = expected[name]
-        is_row = name.startswith("part") or name in ("end", "sequence", "exponents", "recent", "seen", "name_sizes")
+        is_row = name.startswith("part") or name in (*_PER_ROW, "name_sizes")
         if array.dtype == np.float32 and like.dtype == np.float64:  # of a store that had less digits
             arrays[name] = array = array.astype(np.float64)
         if array.dtype != like.dtype or array.shape[1:] != like.shape[1:] or (is_row and len(array) != count):
@@ -79,7 +80,8 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
         arrays["sequence"],
         arrays["recent"],
         arrays["seen"],
-        empty.width,
+        arrays.get("memory", np.zeros((count, 0))),
+        empty.num_covariates,
     )
     text, ends = arrays["names"].tobytes(), np.cumsum(arrays["name_sizes"]).tolist()
     known.names = [text[first:last].decode() for first, last in zip([0, *ends], ends, strict=False)]
@@ -118,18 +120,23 @@ def _arrays(known: Rows) -> dict[str, NDArray[Any]]:
     names = [name.encode() for name in known.names]
     young = sorted(known.young)
     histories = [known.young[row] for row in young]
-    return parts | {
-        "end": known.end[:count],
-        "sequence": known.sequence[:count],
-        "recent": known.recent[:count],
-        "seen": known.seen[:count],
-        "exponents": known.exponents[:count],
-        "names": np.frombuffer(b"".join(names), np.uint8),
-        "name_sizes": np.array([len(name) for name in names], np.int64),
-        "young_rows": np.array(young, np.int64),
-        "young_sizes": np.array([len(history) for history in histories], np.int64),
-        "young": np.concatenate([*histories, np.zeros((0, known.width))]),
-    }
+    memory = {"memory": known.memory[:count]} if known.memory.shape[1] else {}  # older stores have none
+    return (
+        parts
+        | memory
+        | {
+            "end": known.end[:count],
+            "sequence": known.sequence[:count],
+            "recent": known.recent[:count],
+            "seen": known.seen[:count],
+            "exponents": known.exponents[:count],
+            "names": np.frombuffer(b"".join(names), np.uint8),
+            "name_sizes": np.array([len(name) for name in names], np.int64),
+            "young_rows": np.array(young, np.int64),
+            "young_sizes": np.array([len(history) for history in histories], np.int64),
+            "young": np.concatenate([*histories, np.zeros((0, known.width))]),
+        }
+    )
 
 
 def _array(path: Path, check: str) -> NDArray[Any]:

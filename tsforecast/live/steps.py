@@ -39,7 +39,7 @@ class Steps:
     def fits(self, known: Rows) -> bool:
         """Return whether series and numbers are such as the rows have, and no observation lies before its series."""
         count = len(known) + len(self.names)
-        if self.values.shape[1] + self.covariates.shape[1] != known.width:
+        if (self.values.shape[1], self.covariates.shape[1]) != (known.num_targets, known.num_covariates):
             return False
         if not ((self.rows >= 0) & (self.rows < count)).all():
             return False

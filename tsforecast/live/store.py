@@ -281,7 +281,7 @@ def open_store(
             raise ValueError(f"{path / PREDICTOR} is not the model with which the store began; restore the folder")
         engine, learning = engine_of(path / PREDICTOR, about, device)
         data = engine.data
-        rules = Rules(engine.calendar.multiple, max_items, max_gap, data.num_static_real > 0, data.num_dynamic_real > 0)
+        rules = Rules(engine.calendar.multiple, max_items, max_gap, data.num_static_real > 0, engine.num_covariates > 0)
         store = Store(path, about, engine, rules, learning)
         try:
             yield store

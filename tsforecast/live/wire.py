@@ -10,7 +10,6 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from tsforecast.data.checks import check_values
-from tsforecast.data.transform import standardised
 from tsforecast.live.engine import Engine
 from tsforecast.live.form import MOST_SERIES, Checked, Observation, slices_of
 from tsforecast.live.rows import NO_SEQUENCE
@@ -55,7 +54,7 @@ class Item(TypedDict):
 
 def most_values(engine: Engine, observations: int) -> int:
     """Return the most values of a body: room for so many observations, or for forecasts of all series."""
-    width = engine.data.num_targets + engine.data.num_dynamic_real
+    width = engine.data.num_targets + engine.num_covariates
     return max(observations * (12 + width), MOST_SERIES * (4 + engine.horizon * (2 + width))) + 1000
 
 
@@ -115,12 +114,12 @@ def future_of(engine: Engine, items: Sequence[str], steps: int, given: Mapping[s
 def inputs_of(
     engine: Engine, items: Sequence[str], steps: int, given: Mapping[str, list[list[float]]]
 ) -> NDArray[np.float64] | None:
-    """Return standardised future covariates (series, step, covariate); None in a model without.
+    """Return future covariates (series, step, covariate); None in a model without.
 
     Raises:
         ValueError: If they lack, or do not cover the steps.
     """
-    count = engine.data.num_dynamic_real
+    count = engine.num_covariates
     if not count:
         if given:
             raise ValueError("covariates: the model has none")
@@ -130,7 +129,7 @@ def inputs_of(
         rows = given.get(item, [])
         if len(rows) < steps or any(len(row) != count for row in rows):
             raise ValueError(f"covariates: expected {steps} steps of {count} numbers each for every item")
-        standard.append(standardised(np.array(rows[:steps], np.float64), engine.transform.dynamic_units))
+        standard.append(engine.covariates_of(np.array(rows[:steps], np.float64)))
     return np.stack(standard)
 
 
@@ -150,9 +149,9 @@ def rows_of(values: Sequence[Any], targets: int, name: str) -> NDArray[np.float6
 
 
 def _covariates(given: Sequence[list[float] | None], engine: Engine) -> NDArray[np.float64]:
-    count = engine.data.num_dynamic_real
+    count = engine.num_covariates
     if any((0 if one is None else len(one)) != count for one in given):
         raise ValueError(f"covariates: expected {count or 'no'} numbers with each observation, as in the training data")
     if not count:
         return np.zeros((len(given), 0))
-    return standardised(np.array(given, np.float64), engine.transform.dynamic_units)
+    return engine.covariates_of(np.array(given, np.float64))

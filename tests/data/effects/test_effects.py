@@ -9,8 +9,9 @@ import scipy.interpolate
 import statsmodels.api as sm
 
 from tsforecast.data.effects.basis import basis_of, half_lives, smoothed, splines
-from tsforecast.data.effects.effects import COVARIATES, MEMORY, Effects, fit_effects, restored
-from tsforecast.data.effects.link import BENDS, linked, log_slope, moved
+from tsforecast.data.effects.effects import COVARIATES, MEMORY, Effects
+from tsforecast.data.effects.fitting import fit_effects
+from tsforecast.data.effects.link import BENDS, linked, log_slope, moved, restored
 from tsforecast.data.effects.regression import fit
 
 HOURS = pd.Period("2023-01-01 00:00", "h")
@@ -53,8 +54,8 @@ def test_splines_are_those_of_scipy():
 
 def test_exponential_means_go_on_where_they_ended():
     x = np.random.default_rng(0).normal(size=40)
-    whole, end = smoothed(x, 5.0, None)
-    first, between = smoothed(x[:17], 5.0, None)
+    whole, end = smoothed(x, 5.0)
+    first, between = smoothed(x[:17], 5.0)
     rest, last = smoothed(x[17:], 5.0, between)
     np.testing.assert_allclose(np.r_[first, rest], whole, atol=1e-12)
     assert last == pytest.approx(end)
@@ -89,6 +90,33 @@ def test_coefficients_are_those_of_generalised_least_squares():
 def within_hours(values):
     """Return values less their means at each time of day, which are the calendar's and not the covariates'."""
     return values - pd.Series(values).groupby(np.arange(len(values)) % 24).transform("mean").to_numpy()
+
+
+def test_errors_of_coefficients_are_as_large_as_is_said():
+    """Over draws with autoregressive errors: the mean square of errors in units of their deviations is 1."""
+    rng, squares = np.random.default_rng(2), []
+    for _ in range(100):
+        x, errors = rng.normal(size=(150, 3)), np.zeros(150)
+        for k in range(1, 150):
+            errors[k] = 0.5 * errors[k - 1] + rng.normal()
+        ours = fit([x], [x @ [1.0, -0.5, 0.7] + errors], np.zeros(3, int), (1,), 6)
+        error = ours.coefficients - [1.0, -0.5, 0.7]
+        squares.append(error @ np.linalg.solve(ours.covariance, error) / 3)
+    assert np.mean(squares) == pytest.approx(1, abs=4 * np.std(squares) / np.sqrt(len(squares)))
+
+
+def test_uncertainty_keeps_its_variance_in_few_directions(found):
+    target, warmth, _ = load(seed=9)
+    less = found.adjusted({**entry(target[:-200], warmth)})
+    assert less["doubt"].shape == (200, found.doubt.shape[1])
+    assert found.doubt.shape[1] <= 24
+    assert (np.square(less["doubt"]).sum(1) > 0).all()
+    again = Effects.of_record(json.loads(json.dumps(found.record)))
+    np.testing.assert_allclose(again.doubt, found.doubt, rtol=1e-4)
+    assert Effects.of_record({k: v for k, v in found.record.items() if k != "doubt"}).doubt.shape == (
+        found.basis.width,
+        0,
+    )
 
 
 def test_the_effect_is_that_of_the_truth(found):
@@ -232,5 +260,9 @@ def test_series_share_curves_and_differ_where_they_are_long():
     effects = fit_effects(entries, "D")
     assert effects is not None
     assert set(effects.own) == {"0", "1"}
+    nameless = fit_effects([{name: x for name, x in one.items() if name != "item_id"} for one in entries], "D")
+    assert nameless is not None
+    assert not nameless.own  # those without a name share curves, and none has that of another
+    assert not nameless.sizes
     for one, slope in zip(entries, (1.0, -1.0), strict=True):
         assert np.corrcoef(effects.adjusted(one)["effect"], slope * one[COVARIATES][0])[0, 1] > 0.98

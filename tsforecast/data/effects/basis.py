@@ -2,23 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy.interpolate import BSpline
+from scipy.interpolate import BSpline, PPoly
 from scipy.signal import lfilter
 
-from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings, steps_per_day
+from tsforecast.data.calendar.frequency import steps_per_day
+from tsforecast.data.effects.calendar import day_harmonics, products
 
 _DEGREE = 3
 _KNOTS, _PAIR_KNOTS = 6, 4  # places of knots, at quantiles
-_DAY, _WEEK_KINDS = 8, 3  # harmonics of a day; kinds of its days: of the week, Saturday, Sunday
-_BY_HOUR, _YEAR = 3, 3  # harmonics of a day that curves change with; of a year
+_BY_HOUR = 3  # harmonics of a day that curves change with
 _SAME = 1e-12  # of the size of a covariate, up to which its deviation is rounding
 _REACH = 1.0  # of the middle 98 % of a covariate's values beyond these: further values count as the last of them
-DAYS_OF_YEAR = 365.25
 _WIDEST = 400  # columns
 _PER_COLUMN = 10  # values that a column wants at least
 # What changes with the time of day, which half-lives, whether covariates bend, and pairs of them: the richest first.
@@ -68,9 +67,15 @@ class Signal:
 
 def splines(values: Matrix, knots: tuple[float, ...]) -> Matrix:
     """Return cubic B-splines (time, knots + 2) over knots; beyond the last ones they stay as they are."""
-    low, high = knots[0], knots[-1]
-    full = np.concatenate([[low] * _DEGREE, knots, [high] * _DEGREE])
-    return BSpline.design_matrix(np.clip(values, low, high), full, _DEGREE).toarray()
+    return _pieces(knots)(np.clip(values, knots[0], knots[-1]))
+
+
+@lru_cache(maxsize=1000)
+def _pieces(knots: tuple[float, ...]) -> PPoly:
+    """Return all splines over knots as polynomials between them, which are evaluated faster."""
+    full = np.concatenate([[knots[0]] * _DEGREE, knots, [knots[-1]] * _DEGREE])
+    pieces = [PPoly.from_spline(BSpline(full, one, _DEGREE)) for one in np.eye(len(knots) + _DEGREE - 1)]
+    return PPoly(np.stack([one.c for one in pieces], -1), pieces[0].x)
 
 
 def ends_of(values: Matrix) -> tuple[float, float]:
@@ -100,18 +105,20 @@ def half_lives(freq: str) -> tuple[float, ...]:
     return tuple(x * day for x in (0.125, 1.0, 3.0)) if day >= 4 else (1.0, 4.0)
 
 
-def smoothed(values: Matrix, half_life: float, before: float | None) -> tuple[Matrix, float]:
-    """Return the exponential mean (time,) of values until each step, and the one to go on from.
+def smoothed(values: Matrix, half_life: float, before: Matrix | float = np.nan) -> tuple[Matrix, Matrix]:
+    """Return the exponential mean (..., time) of values until each step, and the one to go on from, (...).
 
     Args:
-        values: Of shape (time,).
+        values: Of shape (..., time).
         half_life: In steps.
-        before: The mean before the first; None to begin with this.
+        before: The mean before the first, (...); NaN to begin with this.
     """
-    keep = 0.5 ** (1 / half_life)
-    begin = values[0] if before is None else before
-    found, _ = lfilter([1 - keep], [1, -keep], values, zi=[keep * begin])
-    return found, float(found[-1]) if len(found) else begin
+    begin = np.broadcast_to(before, values.shape[:-1])
+    if not values.shape[-1]:
+        return values, begin
+    keep, begin = 0.5 ** (1 / half_life), np.where(np.isnan(begin), values[..., 0], begin)
+    found, _ = lfilter([1 - keep], [1, -keep], values, zi=keep * begin[..., None])
+    return found, found[..., -1]
 
 
 @dataclass(frozen=True)
@@ -131,23 +138,23 @@ class Basis:
     pairs: tuple[tuple[int, int, tuple[float, ...], tuple[float, ...]], ...]
 
     @property
-    def smoothed(self) -> list[int]:
-        """Return the places of the signals that are means over the past."""
-        return [k for k, one in enumerate(self.signals) if one.half_life]
+    def num_means(self) -> int:
+        """Return the number of signals that are means over the past."""
+        return sum(one.half_life > 0 for one in self.signals)
 
     @property
     def width(self) -> int:
         """Return the number of columns."""
         return sum(_width(self))
 
-    def groups(self, start: pd.Period, values: list[Matrix]) -> Iterator[tuple[str, Matrix]]:
+    def groups(self, times: Any, values: list[Matrix]) -> Iterator[tuple[str, Matrix]]:
         """Yield the parts of the basis with names, each of shape (time, column).
 
         Args:
-            start: First period.
+            times: The periods, (time,).
             values: Of each signal, (time,).
         """
-        hours = day_harmonics(start, len(values[0]), _BY_HOUR) if self.by_hour else None
+        hours = day_harmonics(times, _BY_HOUR) if self.by_hour else None
         for number, (signal, own) in enumerate(zip(self.signals, values, strict=True)):
             line = signal.line(own)
             yield f"{number} line", line
@@ -157,67 +164,26 @@ class Basis:
                 curve = signal.curve(own)
                 yield f"{number} curve", curve
                 if hours is not None and self.by_hour == "curve" and not signal.half_life:
-                    yield f"{number} curve by hour", _products(curve, hours)
+                    yield f"{number} curve by hour", products(curve, hours)
         for first, second, knots, others in self.pairs:
-            yield f"{first} with {second}", _products(splines(values[first], knots), splines(values[second], others))
+            yield f"{first} with {second}", products(splines(values[first], knots), splines(values[second], others))
 
-    def columns(self, start: pd.Period, values: list[Matrix]) -> Matrix:
-        """Return all columns side by side, (time, column)."""
-        return np.concatenate([part for _, part in self.groups(start, values)], 1)
-
-    def values(
-        self, covariates: Matrix, before: dict[int, float] | None = None
-    ) -> tuple[list[Matrix], dict[int, float]]:
-        """Return the values of all signals, and the means at the end.
+    def values(self, covariates: Matrix, before: Matrix | float = np.nan) -> tuple[list[Matrix], Matrix]:
+        """Return the values (..., time) of all signals, and the means at the end, (..., mean).
 
         Args:
-            covariates: Of shape (time, covariate).
-            before: Means by the signals' places, of the steps before; None where the series begins.
+            covariates: Of shape (..., time, covariate).
+            before: Means of the steps before, (..., mean); NaN where a series begins.
         """
-        found, after = [], {}
-        for number, signal in enumerate(self.signals):
-            own = np.clip(covariates[:, signal.column], *signal.ends)
+        known = np.broadcast_to(before, (*covariates.shape[:-2], self.num_means))
+        found, after = [], []
+        for signal in self.signals:
+            own = np.clip(covariates[..., signal.column], *signal.ends)
             if signal.half_life:
-                own, after[number] = smoothed(own, signal.half_life, (before or {}).get(number))
+                own, last = smoothed(own, signal.half_life, known[..., len(after)])
+                after.append(last)
             found.append(own)
-        return found, after
-
-
-def _products(first: Matrix, second: Matrix) -> Matrix:
-    return (first[:, :, None] * second[:, None, :]).reshape(len(first), -1)
-
-
-def day_harmonics(start: pd.Period, length: int, harmonics: int) -> Matrix:
-    """Return sines and cosines of the time of day, (time, 2 * harmonics)."""
-    times = _times(start, length)
-    return _waves(2 * np.pi * (times.hour + times.minute / 60) / 24, harmonics)
-
-
-def calendar_groups(start: pd.Period, length: int, freq: str, yearly: bool) -> Iterator[tuple[str, Matrix]]:
-    """Yield the columns of the calendar alone.
-
-    It is the time of day by the kind of day, the day of the week, and the year: in a part of it that is any slow curve.
-    """
-    times = _times(start, length)
-    weekday = np.asarray(times.dayofweek)
-    if steps_per_day(freq) >= 4:
-        kind = np.eye(_WEEK_KINDS)[np.where(weekday == 5, 1, np.where(weekday == 6, 2, 0))]
-        highest = min(_DAY, int(steps_per_day(freq) // 2))
-        yield "time of day", _products(kind, day_harmonics(start, length, highest))
-    if steps_per_day(freq) >= 1:
-        yield "day of week", np.eye(7)[weekday]
-    if yearly and default_season(freq) > 1:
-        yield "year", _waves(2 * np.pi * np.asarray(times.dayofyear) / DAYS_OF_YEAR, _YEAR)
-
-
-def _times(start: pd.Period, length: int) -> Any:
-    with expected_alias_warnings():
-        return pd.period_range(start, periods=length, freq=start.freq)
-
-
-def _waves(angle: Any, harmonics: int) -> Matrix:
-    angle = np.asarray(angle, dtype=np.float64)
-    return np.stack([f(k * angle) for k in range(1, harmonics + 1) for f in (np.sin, np.cos)], -1)
+        return found, np.stack(after, -1) if after else known
 
 
 def basis_of(samples: list[Matrix], freq: str) -> Basis | None:
@@ -245,7 +211,7 @@ def _basis(
         ends = ends_of(np.concatenate([x[:, column] for x in samples]))
         near = [np.clip(x[:, column], *ends) for x in samples]
         for half_life in (0.0, *means):
-            values = [smoothed(x, half_life, None)[0] for x in near] if half_life else near
+            values = [smoothed(x, half_life)[0] for x in near] if half_life else near
             one = signal_of(np.concatenate(values), column, half_life, ends, bends)
             signals += [] if one is None else [one]
     if not signals:

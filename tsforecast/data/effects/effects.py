@@ -1,31 +1,19 @@
 """Effects of covariates on series: estimated in closed form, taken from the data, and given back to forecasts."""
 
-import hashlib
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsforecast.data.calendar.frequency import default_season, steps_per_day
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.effects.basis import DAYS_OF_YEAR, Basis, Signal, basis_of, calendar_groups
-from tsforecast.data.effects.link import BENDS, linked, log_slope, moved
-from tsforecast.data.effects.regression import Fit, fit
+from tsforecast.data.effects.basis import Basis, Signal
+from tsforecast.data.effects.calendar import periods
+from tsforecast.data.effects.link import moved
 from tsforecast.wording import counted
 
 COVARIATES, MEMORY = "feat_dynamic_real", "effect_memory"
-log = logging.getLogger(__name__)
-
-_ROWS = 40_000  # values that are fitted to: four and a half years of hours
-_ROUNDS = 6  # of the regression, and half of them where a scale is chosen
-_CHOOSING = 10_000  # values by which the scale is chosen
-_MOST = 256  # series that are fitted to
-_OWN, _OWN_LENGTH = 32, 20  # series, at most, with curves of their own; values a column wants for that
-_RARE = 1e-9  # deviation of a column that does not count
-
 Array = NDArray[np.float64]
 
 
@@ -39,6 +27,7 @@ class Effects:
         bend: Of the scale on which they add up, see `tsforecast.data.effects.link`.
         centres: Mean of each column in training.
         coefficients: Of each column less its mean.
+        doubt: Their uncertainty, (column, direction): its product with itself is their covariance given the data.
         own: What coefficients of a series differ by, by its name.
         sizes: Mean absolute value of each series in training, by its name.
         lowest: Below which nothing was seen and nothing is forecast, 0 or minus infinity.
@@ -49,6 +38,7 @@ class Effects:
     bend: float
     centres: Array
     coefficients: Array
+    doubt: Array
     own: dict[str, Array]
     sizes: dict[str, float]
     lowest: float
@@ -74,6 +64,7 @@ class Effects:
             found = cls(
                 basis, int(record["num_covariates"]), float(record["bend"] or np.inf),
                 np.asarray(_floats(record["centres"])), np.asarray(_floats(record["coefficients"])),
+                np.array(record.get("doubt", [[] for _ in record["centres"]]), np.float64),
                 own, sizes, 0.0 if record["nonnegative"] else -np.inf,
             )  # fmt: skip
             found._check()
@@ -92,7 +83,8 @@ class Effects:
         places = [one.column for one in self.basis.signals]
         fits = all(0 <= place < self.num_covariates for place in places)
         fits &= all(0 <= k < len(places) for pair in self.basis.pairs for k in pair[:2])
-        fits &= all(len(x) == width and np.isfinite(x).all() for x in (self.coefficients, *self.own.values()))
+        arrays = (self.coefficients, self.doubt, *self.own.values())
+        fits &= all(len(x) == width and np.isfinite(x).all() for x in arrays) and self.doubt.ndim == 2
         fits &= all(len(x.means) == (len(x.knots) + 2 if x.knots else 0) for x in self.basis.signals)
         fits &= self.basis.width == width and self.bend > 0 and all(size > 0 for size in self.sizes.values())
         if not fits:
@@ -114,6 +106,7 @@ class Effects:
             "bend": 0.0 if np.isinf(self.bend) else self.bend,
             "centres": self.centres.tolist(),
             "coefficients": self.coefficients.tolist(),
+            "doubt": [[float(f"{value:.5g}") for value in row] for row in self.doubt.tolist()],
             "own": {name: values.tolist() for name, values in self.own.items()},
             "sizes": self.sizes,
             "nonnegative": self.lowest == 0,
@@ -123,8 +116,9 @@ class Effects:
         """Return an entry with the target of covariates that are always at their means.
 
         It has `effect`, what was taken away at each step and will be at later ones, (time,), in sizes of the series;
-        `link`, bend and size; and `effect_memory`, from which to go on behind the target. Its covariates are gone. An
-        entry that is adjusted returns as it is.
+        `doubt`, what it may differ by at later steps, see `along`; `link`, bend, size and lowest value; and
+        `effect_memory`, from which to go on behind the target: its size and means over the past, NaN before the first
+        value and step. Its covariates are gone. An entry that is adjusted returns as it is.
 
         Raises:
             ValueError: If it has other covariates than those of the training, or too few.
@@ -132,210 +126,97 @@ class Effects:
         if "effect" in entry:
             return entry
         target = as_numbers(entry["target"]).astype(np.float64)
-        name, length = entry.get("item_id"), target.shape[-1]
-        covariates = as_numbers(entry.get(COVARIATES, np.zeros((0, length)))).astype(np.float64)
-        if len(covariates) != self.num_covariates:
+        name, length = name_of(entry), target.shape[-1]
+        covariates = self._covariates(entry, length)[None]
+        memory = np.asarray(entry.get(MEMORY, self.nothing), np.float64)
+        if memory.shape != self.nothing.shape:
             raise ValueError(
-                f"series {name!r}: expected {COVARIATES} of {self.num_covariates} rows, as in the training data, "
-                f"got {len(covariates)}"
+                f"series {entry.get('item_id')!r}: expected {MEMORY} of {len(self.nothing)} numbers, as the curves of "
+                f"this model have, got {memory.size}; filter the history again"
             )
-        if covariates.shape[1] < length:
-            raise ValueError(f"series {name!r}: expected {COVARIATES} over {length} steps, got {covariates.shape[1]}")
-        known = np.asarray(entry[MEMORY], np.float64) if MEMORY in entry else None
-        size = self._size(name, target) if known is None else float(known[0])
-        means = None if known is None else dict(zip(self.basis.smoothed, known[1:].tolist(), strict=True))
-        before, after = self.basis.values(covariates.T[:length], means)
-        ahead, _ = self.basis.values(covariates.T[length:], after if length else means)
-        values = [np.concatenate(both) for both in zip(before, ahead, strict=True)]
-        coefficients = self.coefficients + self.own.get(str(name), 0.0)
-        effect = (self.basis.columns(entry["start"], values) - self.centres) @ coefficients
+        size = self.size(name, target) if np.isnan(memory[0]) else float(memory[0])
+        times = periods(entry["start"], covariates.shape[1])
+        before, _, after = self.along([name], times[:length], covariates[:, :length], memory[None, 1:])
+        ahead, doubt, _ = self.along([name], times[length:], covariates[:, length:], after)
+        effect = np.concatenate([before[0], ahead[0]])
         less = {key: value for key, value in entry.items() if key != COVARIATES}
-        less |= {"target": moved(target, -effect[:length], self.bend, size), "effect": effect}
+        less |= {"target": moved(target, -effect[:length], self.bend, size), "effect": effect, "doubt": doubt[0]}
         if entry.get("known_future") is not None:
             given = as_numbers(entry["known_future"]).astype(np.float64)
             covered = effect[length : length + given.shape[-1]]
             first = moved(given[..., : len(covered)], -covered, self.bend, size)
             less["known_future"] = np.concatenate([first, given[..., len(covered) :]], -1)
-        kept = after if length else (means or {})
-        memory = np.array([size, *(kept.get(k, 0.0) for k in self.basis.smoothed)])
-        return less | {"link": np.array([self.bend, size, self.lowest]), MEMORY: memory}
+        # Of a series without a value the size is found when it has some.
+        kept = size if np.isfinite(target).any() or not np.isnan(memory[0]) else np.nan
+        return less | {"link": self.link_of(size), MEMORY: np.append(kept, after[0])}
 
-    def _size(self, name: Any, target: Array) -> float:
+    @property
+    def nothing(self) -> Array:
+        """Return the size and the means over the past of a series that has not begun, which are NaN."""
+        return np.full(1 + self.basis.num_means, np.nan)
+
+    def along(
+        self, names: Sequence[str | None], times: Any, covariates: Array, before: Array
+    ) -> tuple[Array, Array, Array]:
+        """Return effects (series, time), in sizes of the series, what they may differ by, and the means behind them.
+
+        Differences are (series, time, direction), times independent standard normal numbers, one for each direction.
+        Means over the past are (series, mean).
+
+        Args:
+            names: Of the series.
+            times: The periods of all series, one series behind the other.
+            covariates: Of shape (series, time, covariate).
+            before: Means to go on from, (series, mean); NaN where a series begins.
+        """
+        if not covariates.shape[1]:
+            return np.zeros(covariates.shape[:2]), np.zeros((*covariates.shape[:2], self.doubt.shape[1])), before
+        values, after = self.basis.values(covariates, before)
+        shape, own = covariates.shape[:2], [k for k, name in enumerate(names) if name in self.own]
+        weights, begin = np.column_stack([self.coefficients, self.doubt]), 0
+        found = np.broadcast_to(-self.centres @ weights, (*shape, weights.shape[1])).copy()
+        differences = np.array([self.own[names[k]] for k in own])  # pyright: ignore[reportArgumentType]
+        for _, part in self.basis.groups(times, [one.reshape(-1) for one in values]):
+            some = slice(begin, begin + part.shape[1])
+            begin = some.stop
+            found += (part @ weights[some]).reshape(found.shape)
+            if own:
+                columns = (part - self.centres[some]).reshape(*shape, -1)[own]
+                found[own, :, 0] += (columns @ differences[:, some, None])[..., 0]
+        return found[..., 0], found[..., 1:], after
+
+    def link_of(self, size: Array | float) -> Array:
+        """Return bend, size and lowest value of series of a size, (..., 3), see `restored`."""
+        return np.stack(np.broadcast_arrays(self.bend, size, self.lowest), -1)
+
+    def size(self, name: str | None, target: Array) -> float:
         """Return the size of a series: that of its training, or that of its values."""
-        return self.sizes.get(str(name)) or size_of(target)
+        return self.sizes.get(name or "") or size_of(target)
+
+    def _covariates(self, entry: dict[str, Any], length: int) -> Array:
+        """Return the covariates (time, covariate) of an entry, over its target at least."""
+        given = as_numbers(entry.get(COVARIATES, np.zeros((0, length)))).astype(np.float64)
+        if len(given) != self.num_covariates:
+            raise ValueError(
+                f"series {entry.get('item_id')!r}: expected {COVARIATES} of {self.num_covariates} rows, as in the "
+                f"training data, got {len(given)}"
+            )
+        if given.shape[1] < length:
+            raise ValueError(
+                f"series {entry.get('item_id')!r}: expected {COVARIATES} over {length} steps, got {given.shape[1]}"
+            )
+        return given.T
+
+
+def name_of(entry: Mapping[str, Any]) -> str | None:
+    """Return the name of a series; None where it has none."""
+    return None if entry.get("item_id") is None else str(entry["item_id"])
 
 
 def size_of(target: Array) -> float:
     """Return the mean absolute value of a series, 1 where it has none or only zeros."""
     seen = np.abs(target[np.isfinite(target)])
     return float(seen.mean()) if len(seen) and seen.any() else 1.0
-
-
-def restored(values: NDArray[Any], effect: Array, link: Array) -> Array:
-    """Return values that an effect was taken from with the effect; see `Effects.adjusted`; shapes broadcast."""
-    bend, size, lowest = link
-    return np.maximum(moved(values, effect, bend, size), lowest)
-
-
-@dataclass(frozen=True)
-class Taken:
-    """Effects that were taken from the targets of a batch of series.
-
-    Attributes:
-        effect: At each step, (series, time).
-        link: Bend, size and lowest value of each series, see `Effects.adjusted`.
-    """
-
-    effect: Array
-    link: Array
-
-    @classmethod
-    def of_batch(cls, batch: dict[str, Any], part: str) -> "Taken | None":
-        """Return those of the `past` or `future` of a batch; None where it has none."""
-        name = f"{part}_effect"
-        return cls(batch[name].cpu().numpy(), batch["link"].cpu().numpy()) if name in batch else None
-
-    @property
-    def bends(self) -> bool:
-        """Return whether the scale of the effects is not that of the data."""
-        return bool(np.isfinite(self.link[:, 0]).any())
-
-    def of(self, rows: slice) -> "Taken":
-        """Return those of some of the series."""
-        return Taken(self.effect[rows], self.link[rows])
-
-    def restored(self, values: Array) -> Array:
-        """Return values (..., series, time, target) with the effects."""
-        return restored(values, self.effect[..., None], self.link.T[..., None, None])
-
-
-@dataclass(frozen=True)
-class Adjusted:
-    """Entries without their effects, at each walk through them."""
-
-    entries: Iterable[dict[str, Any]]
-    effects: Effects
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return map(self.effects.adjusted, self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)  # pyright: ignore[reportArgumentType]
-
-
-_KNOWN: dict[bytes, Effects | None] = {}  # the last ones: the candidates of a choice have the same data
-
-
-def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
-    """Return the effects of covariates; None if none of these varies, or targets are several.
-
-    Of very many series some are fitted to, and the last steps of long ones.
-
-    Args:
-        data: GluonTS data entries with `feat_dynamic_real`.
-        freq: Their frequency.
-    """
-    entries = [entry for entry in data if np.isfinite(as_numbers(entry["target"]).astype(np.float64)).any()]
-    if not entries or any(np.ndim(entry["target"]) > 1 for entry in entries):
-        return None
-    digest = hashlib.blake2b(f"{freq} {len(entries)}".encode())
-    for entry in entries:
-        digest.update(f"{entry['start']} {entry.get('item_id')}".encode())
-        digest.update(np.ascontiguousarray(as_numbers(entry["target"])).tobytes())
-        digest.update(np.ascontiguousarray(as_numbers(entry[COVARIATES])).tobytes())
-    key = digest.digest()
-    if key not in _KNOWN:
-        while len(_KNOWN) > 1:
-            _KNOWN.pop(next(iter(_KNOWN)))
-        _KNOWN[key] = _fitted(entries, freq)
-    return _KNOWN[key]
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """The series that are fitted to: columns of deviation 1, of the covariates and behind them of the calendar.
-
-    Attributes:
-        columns: Of each series, (time, column).
-        targets: Of each series, (time,).
-        sizes: Of each series.
-        groups: Number of the group of each column.
-        lags: Of the errors.
-    """
-
-    columns: list[Array]
-    targets: list[Array]
-    sizes: list[float]
-    groups: NDArray[np.int64]
-    lags: tuple[int, ...]
-
-    def fit(self, bend: float, last: int, rounds: int) -> Fit:
-        """Return the fit to the last steps of each series, on a scale."""
-        pairs = zip(self.targets, self.sizes, strict=True)
-        values = [linked(target[-last:], bend, size) for target, size in pairs]
-        return fit([own[-last:] for own in self.columns], values, self.groups, self.lags, rounds)
-
-    def log_density(self, bend: float, last: int) -> float:
-        """Return the mean log-density of these steps, in the units of the data."""
-        pairs = [(target[-last:], size) for target, size in zip(self.targets, self.sizes, strict=True)]
-        slopes = [log_slope(target[np.isfinite(target)], bend, size) for target, size in pairs]
-        return self.fit(bend, last, _ROUNDS // 2).log_density + float(np.concatenate(slopes).mean())
-
-    def deviations(self, number: int, bend: float, found: Fit) -> Array:
-        """Return the coefficients of a series less those of all."""
-        own = self.columns[number]
-        rest = linked(self.targets[number], bend, self.sizes[number]) - own @ found.coefficients
-        return fit([own], [rest], self.groups, self.lags, _ROUNDS).coefficients
-
-
-def _fitted(entries: list[dict[str, Any]], freq: str) -> Effects | None:
-    targets = [as_numbers(entry["target"]).astype(np.float64) for entry in entries]
-    sizes = [size_of(target) for target in targets]
-    some = np.random.default_rng(0).permutation(len(entries))[:_MOST]
-    last = max(_ROWS // len(some), 1)
-    if len(some) < len(entries) or max(map(len, targets)) > last:
-        log.info("effects of covariates: %d of %d series, %d steps at most", len(some), len(entries), last)
-    covariates = [as_numbers(entries[k][COVARIATES]).astype(np.float64).T[: len(targets[k])] for k in some]
-    basis = basis_of(covariates, freq)
-    if basis is None:
-        return None
-    yearly = max(map(len, targets)) > DAYS_OF_YEAR * steps_per_day(freq)
-    parts: list[Array] = []
-    widths: list[int] = []
-    for k, given in zip(some, covariates, strict=True):
-        start = entries[k]["start"]
-        groups = [*basis.groups(start, basis.values(given)[0]), *calendar_groups(start, len(given), freq, yearly)]
-        widths = [part.shape[1] for _, part in groups]
-        parts.append(np.concatenate([part[-last:] for _, part in groups], 1))
-    every = np.concatenate(parts)
-    centres, spreads = every.mean(0), every.std(0)
-    spreads = np.where(spreads > _RARE, spreads, np.inf)
-    values = [targets[k][-last:] for k in some]
-    sample = _Sample(
-        [(part - centres) / spreads for part in parts],
-        values,
-        [sizes[k] for k in some],
-        np.repeat(np.arange(len(widths)), widths),
-        _lags(freq, max(map(len, values))),
-    )
-    recent = max(_CHOOSING // len(some), min(last, 4 * max(sample.lags)))
-    bend = max(BENDS, key=lambda one: sample.log_density(one, recent))
-    found, width = sample.fit(bend, last, _ROUNDS), basis.width
-    own: dict[str, Array] = {}
-    if 1 < len(entries) <= _OWN and min(map(len, values)) >= _OWN_LENGTH * width:
-        for number, k in enumerate(some):
-            own[str(entries[k].get("item_id"))] = (sample.deviations(number, bend, found) / spreads)[:width]
-    names = {str(entry["item_id"]): size for entry, size in zip(entries, sizes, strict=True) if "item_id" in entry}
-    lowest = 0.0 if min(np.nanmin(target) for target in targets) >= 0 else -np.inf
-    coefficients = (found.coefficients / spreads)[:width]
-    return Effects(basis, covariates[0].shape[1], bend, centres[:width], coefficients, own, names, lowest)
-
-
-def _lags(freq: str, longest: int) -> tuple[int, ...]:
-    """Return the lags of the errors: a step, a season, and a week of days."""
-    season = default_season(freq)
-    wanted = [1, *([season] if season > 1 else []), *([7 * season] if steps_per_day(freq) >= 4 < season else [])]
-    return tuple(lag for lag in wanted if 3 * lag < longest) or (1,)
 
 
 def _pair(values: Any) -> tuple[float, float]:

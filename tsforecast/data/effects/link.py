@@ -1,5 +1,7 @@
 """The scale of effects of covariates: that of the data, or a logarithm for large values."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,3 +38,9 @@ def moved(values: Array, effect: Array, bend: float | Array, size: float | Array
     with np.errstate(over="ignore", invalid="ignore"):
         bent = values * np.cosh(angle) + np.hypot(values, corner) * np.sinh(angle)
     return np.where(flat, values + size * effect, bent)
+
+
+def restored(values: NDArray[Any], effect: Array, link: Array) -> Array:
+    """Return values that an effect was taken from with the effect, see `Effects.adjusted`; shapes broadcast."""
+    bend, size, lowest = link
+    return np.maximum(moved(values, effect, bend, size), lowest)

@@ -20,12 +20,14 @@ class Fit:
 
     Attributes:
         coefficients: Of each column.
+        covariance: Of these given the data, (column, column).
         deviations: Prior deviation of the coefficients of each group, by that of the targets.
         log_density: Mean log-density of a value given those before it.
         rhythm: Autoregressive coefficients of the errors.
     """
 
     coefficients: Matrix
+    covariance: Matrix
     deviations: Matrix
     log_density: float
     rhythm: Matrix
@@ -52,7 +54,7 @@ def fit(
     count, longest = columns[0].shape[1], max(lags)
     rhythm, coefficients = np.zeros(len(lags)), np.zeros(count)
     deviations, variance = np.full(groups.max() + 1, 0.1), size**2
-    weights, errors, scale = None, np.zeros(0), size
+    weights, errors, scale, precision, prior = None, np.zeros(0), size, np.eye(count), np.ones(count)
     for step in range(rounds):
         rows, values = _without_rhythm(columns, centred, rhythm, lags, longest)
         weights = np.ones(len(values)) if weights is None else weights
@@ -65,12 +67,36 @@ def fit(
             variance = max(float(weights @ errors**2 / weights.sum()), 1e-12 * size**2)
             squares = coefficients**2 + np.diag(posterior)
             deviations = np.sqrt(np.bincount(groups, squares) / np.bincount(groups)) / size
+        precision = scatter / weights.mean()
         rhythm, errors = _rhythm(columns, centred, coefficients, lags, longest, size)
         scale = max(float(np.median(np.abs(errors))) / _NORMAL, 1e-6 * size)
         weights = (_DEGREES + 1) / (_DEGREES + (errors / scale) ** 2)
     density = _log_t(errors / scale) - np.log(scale)
-    used = np.where(deviations[groups] > _LEAST, coefficients, 0.0)
-    return Fit(used, deviations, float(density.mean()), rhythm)
+    used = deviations[groups] > _LEAST
+    covariance = np.where(used[:, None] & used, _covariance(precision, prior, errors, scale), 0.0)
+    return Fit(np.where(used, coefficients, 0.0), covariance, deviations, float(density.mean()), rhythm)
+
+
+def _covariance(scatter: Matrix, prior: Matrix, errors: Matrix, scale: float) -> Matrix:
+    """Return the covariance of coefficients given the data.
+
+    The variance of errors is that of an estimate by weights (Huber 1981), with degrees of freedom for coefficients:
+    E psi^2 / (E psi')^2, where psi is the error times its weight.
+
+    Args:
+        scatter: Of the columns.
+        prior: Deviation of each coefficient.
+        errors: Given earlier ones.
+        scale: Of their t distribution.
+    """
+    squares = (errors / scale) ** 2
+    moved = (_DEGREES + 1) * errors / (_DEGREES + squares)
+    slope = ((_DEGREES + 1) * (_DEGREES - squares) / (_DEGREES + squares) ** 2).mean()
+    variance = max(float((moved**2).mean() / max(slope, 0.1) ** 2), np.finfo(float).tiny)
+    first = np.linalg.inv(scatter / variance + np.diag(prior**-2))
+    fitted = float((scatter * first).sum()) / variance
+    variance *= len(errors) / max(len(errors) - fitted, 1.0)
+    return np.linalg.inv(scatter / variance + np.diag(prior**-2))
 
 
 def _without_rhythm(

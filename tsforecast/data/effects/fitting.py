@@ -1,0 +1,161 @@
+"""The fit of effects of covariates: which basis, on which scale, with which coefficients."""
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tsforecast.data.calendar.frequency import default_season, steps_per_day
+from tsforecast.data.checks import as_numbers
+from tsforecast.data.effects.basis import basis_of
+from tsforecast.data.effects.calendar import DAYS_OF_YEAR, calendar_groups, periods
+from tsforecast.data.effects.effects import COVARIATES, Effects, name_of, size_of
+from tsforecast.data.effects.link import BENDS, linked, log_slope
+from tsforecast.data.effects.regression import Fit, fit
+
+log = logging.getLogger(__name__)
+
+_ROWS = 40_000  # values that are fitted to: four and a half years of hours
+_ROUNDS = 6  # of the regression, and half of them where a scale is chosen
+_CHOOSING = 10_000  # values by which the scale is chosen
+_MOST = 256  # series that are fitted to
+_OWN, _OWN_LENGTH = 32, 20  # series, at most, with curves of their own; values a column wants for that
+_DIRECTIONS, _LEFT_OUT = 24, 0.005  # of the uncertainty of coefficients, at most; share of it that is left out
+_RARE = 1e-9  # deviation of a column that does not count
+
+Array = NDArray[np.float64]
+
+
+_KNOWN: dict[bytes, Effects | None] = {}  # the last ones: the candidates of a choice have the same data
+
+
+def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
+    """Return the effects of covariates; None if none of these varies, or targets are several.
+
+    Of very many series some are fitted to, and the last steps of long ones.
+
+    Args:
+        data: GluonTS data entries with `feat_dynamic_real`.
+        freq: Their frequency.
+    """
+    entries = [entry for entry in data if np.isfinite(as_numbers(entry["target"]).astype(np.float64)).any()]
+    if not entries or any(np.ndim(entry["target"]) > 1 for entry in entries):
+        return None
+    digest = hashlib.blake2b(f"{freq} {len(entries)}".encode())
+    for entry in entries:
+        digest.update(f"{entry['start']} {entry.get('item_id')}".encode())
+        digest.update(np.ascontiguousarray(as_numbers(entry["target"])).tobytes())
+        digest.update(np.ascontiguousarray(as_numbers(entry[COVARIATES])).tobytes())
+    key = digest.digest()
+    if key not in _KNOWN:
+        while len(_KNOWN) > 1:
+            _KNOWN.pop(next(iter(_KNOWN)))
+        _KNOWN[key] = _fitted(entries, freq)
+    return _KNOWN[key]
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The series that are fitted to: columns of deviation 1, of the covariates and behind them of the calendar.
+
+    Attributes:
+        columns: Of each series, (time, column).
+        targets: Of each series, (time,).
+        sizes: Of each series.
+        groups: Number of the group of each column.
+        lags: Of the errors.
+    """
+
+    columns: list[Array]
+    targets: list[Array]
+    sizes: list[float]
+    groups: NDArray[np.int64]
+    lags: tuple[int, ...]
+
+    def fit(self, bend: float, last: int, rounds: int) -> Fit:
+        """Return the fit to the last steps of each series, on a scale."""
+        pairs = zip(self.targets, self.sizes, strict=True)
+        values = [linked(target[-last:], bend, size) for target, size in pairs]
+        return fit([own[-last:] for own in self.columns], values, self.groups, self.lags, rounds)
+
+    def log_density(self, bend: float, last: int) -> float:
+        """Return the mean log-density of these steps, in the units of the data."""
+        pairs = [(target[-last:], size) for target, size in zip(self.targets, self.sizes, strict=True)]
+        slopes = [log_slope(target[np.isfinite(target)], bend, size) for target, size in pairs]
+        return self.fit(bend, last, _ROUNDS // 2).log_density + float(np.concatenate(slopes).mean())
+
+    def deviations(self, number: int, bend: float, found: Fit) -> Array:
+        """Return the coefficients of a series less those of all."""
+        own = self.columns[number]
+        rest = linked(self.targets[number], bend, self.sizes[number]) - own @ found.coefficients
+        return fit([own], [rest], self.groups, self.lags, _ROUNDS).coefficients
+
+
+def _fitted(entries: list[dict[str, Any]], freq: str) -> Effects | None:
+    targets = [as_numbers(entry["target"]).astype(np.float64) for entry in entries]
+    sizes = [size_of(target) for target in targets]
+    some = np.random.default_rng(0).permutation(len(entries))[:_MOST]
+    last = max(_ROWS // len(some), 1)
+    if len(some) < len(entries) or max(map(len, targets)) > last:
+        log.info("effects of covariates: %d of %d series, %d steps at most", len(some), len(entries), last)
+    covariates = [as_numbers(entries[k][COVARIATES]).astype(np.float64).T[: len(targets[k])] for k in some]
+    basis = basis_of(covariates, freq)
+    if basis is None:
+        return None
+    yearly = max(map(len, targets)) > DAYS_OF_YEAR * steps_per_day(freq)
+    parts: list[Array] = []
+    widths: list[int] = []
+    for k, given in zip(some, covariates, strict=True):
+        times = periods(entries[k]["start"], len(given))
+        groups = [*basis.groups(times, basis.values(given)[0]), *calendar_groups(times, freq, yearly)]
+        widths = [part.shape[1] for _, part in groups]
+        parts.append(np.concatenate([part[-last:] for _, part in groups], 1))
+    every = np.concatenate(parts)
+    centres, spreads = every.mean(0), every.std(0)
+    spreads = np.where(spreads > _RARE, spreads, np.inf)
+    values = [targets[k][-last:] for k in some]
+    sample = _Sample(
+        [(part - centres) / spreads for part in parts],
+        values,
+        [sizes[k] for k in some],
+        np.repeat(np.arange(len(widths)), widths),
+        _lags(freq, max(map(len, values))),
+    )
+    recent = max(_CHOOSING // len(some), min(last, 4 * max(sample.lags)))
+    bend = max(BENDS, key=lambda one: sample.log_density(one, recent))
+    found, width = sample.fit(bend, last, _ROUNDS), basis.width
+    own: dict[str, Array] = {}
+    if 1 < len(entries) <= _OWN and min(map(len, values)) >= _OWN_LENGTH * width:
+        for number, k in enumerate(some):
+            if name := name_of(entries[k]):  # those without share all
+                own[name] = (sample.deviations(number, bend, found) / spreads)[:width]
+    names = {name: size for entry, size in zip(entries, sizes, strict=True) if (name := name_of(entry))}
+    lowest = 0.0 if min(np.nanmin(target) for target in targets) >= 0 else -np.inf
+    coefficients, columns = (found.coefficients / spreads)[:width], np.concatenate(sample.columns)[:, :width]
+    doubt = _factor(found.covariance[:width, :width], columns) / spreads[:width, None]
+    return Effects(basis, covariates[0].shape[1], bend, centres[:width], coefficients, doubt, own, names, lowest)
+
+
+def _factor(covariance: Array, columns: Array) -> Array:
+    """Return a narrow matrix whose product with itself is nearly a covariance, (column, direction).
+
+    Directions are left out that are the least of the variance of sums of the columns, on average over their rows.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    product = columns @ root
+    shares, turned = np.linalg.eigh(product.T @ product)
+    kept = np.cumsum(shares) > _LEFT_OUT * shares.sum()
+    kept[:-_DIRECTIONS] = False
+    return root @ turned[:, kept]
+
+
+def _lags(freq: str, longest: int) -> tuple[int, ...]:
+    """Return the lags of the errors: a step, a season, and a week of days."""
+    season = default_season(freq)
+    wanted = [1, *([season] if season > 1 else []), *([7 * season] if steps_per_day(freq) >= 4 < season else [])]
+    return tuple(lag for lag in wanted if 3 * lag < longest) or (1,)
