@@ -26,7 +26,8 @@ class Marginals:
     its transformation. Components may differ in both. A deviation of 0 is a value that is known.
 
     Attributes:
-        log_weight: Normalised over the components; with a horizon where each step has weights of its own.
+        log_weight: Normalised over the components; with a horizon where each step has weights of its own, and with
+            targets where each of these has.
         mean: Means in transformed units, which are not scaled.
         deviation: Standard deviations in the same units.
         size: What each component divides values by before it transforms them.
@@ -36,7 +37,11 @@ class Marginals:
         bounds: Lowest and highest values, to which others are set; None for none.
     """
 
-    log_weight: Float[Tensor, "series component"] | Float[Tensor, "series component horizon"]
+    log_weight: (
+        Float[Tensor, "series component"]
+        | Float[Tensor, "series component horizon"]
+        | Float[Tensor, "series component #horizon target"]
+    )
     mean: Float[Tensor, "series component horizon target"]
     deviation: Float[Tensor, "series component horizon target"]
     size: Float[Tensor, "series component target"]
@@ -92,6 +97,11 @@ class Marginals:
         own = [part.names or ("",) * len(part.transformations) for part in parts]
         called = [f"{name}: {one}" if one else name for name, ones in zip(names, own, strict=True) for one in ones]
         transformations = tuple(name for part in parts for name in part.transformations)
+        most = max(weight.ndim for weight in weights)
+        if most > 2:  # of each step, or target
+            wide = [x.reshape(*x.shape, *[1] * (most - x.ndim)) for x in weights]
+            shape = mean.shape[2:most]
+            weights = [x.expand(*x.shape[:2], *shape) for x in wide]
         return cls(torch.cat(weights, 1), mean, deviation, size, transformations, parts[0].clip, tuple(called))
 
     def quantile(self, levels: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
@@ -135,8 +145,8 @@ class Marginals:
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
         weight = self.log_weight.softmax(1)  # normalised in this precision: what lacks would be a share of the mean
-        weight = weight if weight.ndim == 3 else weight.unsqueeze(-1)
-        return self._clipped((weight.unsqueeze(-1) * self.component_means()).sum(1))
+        weight = weight.reshape(*weight.shape, *[1] * (4 - weight.ndim))
+        return self._clipped((weight * self.component_means()).sum(1))
 
     def component_means(self) -> Float[Tensor, "series component horizon target"]:
         """Return the mean of each component in the units of the data, after clipping."""
@@ -154,7 +164,10 @@ class Marginals:
         mean, deviation = (x[..., target : target + 1] for x in (self.mean, self.deviation))
         size = self.size[..., target : target + 1]
         bounds = None if self.bounds is None else self.bounds[..., target : target + 1]
-        return dataclasses.replace(self, mean=mean, deviation=deviation, size=size, bounds=bounds)
+        weight = self.log_weight[..., target : target + 1] if self.log_weight.ndim == 4 else self.log_weight
+        return dataclasses.replace(
+            self, log_weight=weight, mean=mean, deviation=deviation, size=size, bounds=bounds
+        )
 
     def _of_components(self, normal: Float[Tensor, " level"]) -> list[Float[Tensor, "level series horizon target"]]:
         """Return the quantiles of each component, given those of the standard normal distribution."""
@@ -173,6 +186,8 @@ class Marginals:
     def _weight(self) -> Float[Tensor, "cell component"]:
         """Return the weights of the components, a row for each series, step and target."""
         weight = self.log_weight.exp()
+        if weight.ndim == 4:  # of each target
+            weight = weight.expand(-1, -1, *self.mean.shape[2:]).flatten(2)
         if weight.ndim == 3:  # of each step
             weight = weight.transpose(1, 2).flatten(0, 1)
         return weight.repeat_interleave(self.mean[:, 0].numel() // len(weight), 0)
