@@ -263,7 +263,7 @@ class GridTraining:
 
     def _num_windows(self, module: AbstractForecaster) -> int:
         """Return the number of windows in a batch: fewer long ones, where all series have the same parameters."""
-        length = (self.context_length or 1) + self.train_horizon
+        length = module.data.num_targets * ((self.context_length or 1) + self.train_horizon)
         return min(self.batch_size, windows_by_length(length)) if module.dynamics.is_pooled else self.batch_size
 
     def _num_batches(self, module: AbstractForecaster) -> int:

@@ -18,6 +18,7 @@ from tsforecast.data.effects.effects import Taken, restored
 from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast
+from tsforecast.forecasting.ragged import without_ragged_end
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.units import FARTHEST
 
@@ -110,9 +111,15 @@ class Histories:
 
     def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
         """Return forecasts from the ends of entries."""
-        batch, windows, exponents = self.batch_of(entries)
+        whole, windows, exponents = self.batch_of(entries)
         with torch.no_grad():
-            return self.forecasts(self.filtered(windows, batch), batch, num_samples, exponents)
+            batch, known = without_ragged_end(self.net, whole)
+            belief = self.filtered(windows, batch)
+            if known:
+                far = self.net.units.too_far(batch, belief, "known_future")
+                far[:, known:] = False  # what users say of the future is refused below
+                batch["known_future"] = batch["known_future"].masked_fill(far, torch.nan)
+            return self.forecasts(belief, batch, num_samples, exponents, known)
 
     def batch_of(self, entries: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]], NDArray[np.int64]]:
         """Return the batch of the histories of entries, the windows in it, and the exponents of their units."""
@@ -122,7 +129,12 @@ class Histories:
         return collate(windows, self.device, exponents), windows, exponents
 
     def forecasts(
-        self, belief: Belief, batch: dict[str, Any], num_samples: int | None, exponents: NDArray[np.int64]
+        self,
+        belief: Belief,
+        batch: dict[str, Any],
+        num_samples: int | None,
+        exponents: NDArray[np.int64],
+        known: int = 0,
     ) -> list[Forecast]:
         """Return forecasts in the units of the data, whose targets were divided by powers of two.
 
@@ -132,6 +144,7 @@ class Histories:
             num_samples: Number of sample paths; None for the model's own number. With 0 none are drawn, where
                 quantiles are exact.
             exponents: Exponents of the powers of two.
+            known: Steps before the horizon that the future of the batch begins with.
 
         Raises:
             ValueError: If a known value of the future is too far from the series, or the number of paths is too small.
@@ -144,14 +157,19 @@ class Histories:
         ]
         _refuse_far_future(net, batch, belief, names)
         marginals = net.marginals(belief, batch)
-        paths = self._paths(belief, batch, num_samples, exponents)
+        paths = self._paths(belief, batch, num_samples, exponents, known)
         if marginals is None:
             return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
-        exact = BatchMarginals(marginals, exponents, Taken.of_batch(batch, "future"))
+        exact = BatchMarginals(marginals.behind(known), exponents, Taken.of_batch(batch, "future"))
         return [ExactForecast(exact, k, one, **c) for k, (one, c) in enumerate(zip(paths, common, strict=True))]
 
     def _paths(
-        self, belief: Belief, batch: dict[str, Any], num_samples: int | None, exponents: NDArray[np.int64]
+        self,
+        belief: Belief,
+        batch: dict[str, Any],
+        num_samples: int | None,
+        exponents: NDArray[np.int64],
+        known: int,
     ) -> list[Any]:
         """Return sample paths of every series in the units of the data; None for each if there are to be 0."""
         net = self.net
@@ -162,7 +180,7 @@ class Histories:
             raise ValueError(f"expected num_samples of at least {least}, got {count}{why}")
         if count == 0:
             return [None] * len(exponents)
-        samples = net.forecast(belief, batch, count)
+        samples = net.forecast(belief, batch, count)[:, :, known:]
         taken = Taken.of_batch(batch, "future")
         if net.data.num_targets == 1:
             samples = samples.squeeze(-1)

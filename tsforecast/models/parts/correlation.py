@@ -20,12 +20,12 @@ class Correlation:
     """Sums over the errors of the past, in which it is forgotten.
 
     Attributes:
-        products: Of the errors of two targets.
+        products: Of the errors of two targets; in `running` with a first dimension of time.
         weight: Number of steps at which both were known.
     """
 
-    products: Float[Tensor, "series target target"]
-    weight: Float[Tensor, "series target target"]
+    products: Float[Tensor, "*batch target target"]
+    weight: Float[Tensor, "*batch target target"]
 
     @classmethod
     def none(cls, series: int, targets: int, like: Tensor) -> "Correlation":
@@ -33,20 +33,23 @@ class Correlation:
         zeros = like.new_zeros(series, targets, targets)
         return cls(zeros, zeros)
 
-    def after(
+    def running(
         self, errors: Float[Tensor, "time target series"], seen: Bool[Tensor, "time target series"]
     ) -> "Correlation":
-        """Return the sums after further steps."""
-        age = torch.arange(len(errors) - 1, -1, -1, device=errors.device, dtype=errors.dtype)
-        kept, share = (-len(errors) / errors.new_tensor(_MEMORY)).exp(), (-age / _MEMORY).exp()[:, None, None]
+        """Return the sums before each of some steps, and behind the last, with time first."""
         known = seen.to(errors.dtype)
         # Steps that move all targets far, such as the first of a series, say hardly more than others.
         size = (errors * known).square().sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp_min(1)
         errors = errors * (size / _FAR**2).clamp_min(1.0).rsqrt()
-        sums = [torch.einsum("tis,tjs->sij", share * x, x) for x in (errors * known, known)]
-        return Correlation(kept * self.products + sums[0], kept * self.weight + sums[1])
+        steps = torch.arange(len(errors) + 1, device=errors.device, dtype=errors.dtype)
+        age = steps.unsqueeze(1) - 1 - steps[:-1]  # of a step, behind so many
+        share = torch.where(age >= 0, (-age / _MEMORY).exp(), 0.0)
+        kept = (-steps / _MEMORY).exp()[:, None, None, None]
+        sums = [torch.einsum("tis,tjs->tsij", x, x) for x in (errors * known, known)]
+        products, weight = ((share @ x.flatten(1)).unflatten(1, x.shape[1:]) for x in sums)
+        return Correlation(kept * self.products + products, kept * self.weight + weight)
 
-    def matrix(self) -> Float[Tensor, "series target target"]:
+    def matrix(self) -> Float[Tensor, "*batch target target"]:
         """Return correlations, shrunk to 0 as if as many steps as targets, and one, had shown none."""
         count = self.products.shape[-1]
         mean = self.products / self.weight.clamp_min(1e-6)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.core import Gaussian
+from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.linalg import cholesky
 from tsforecast.core.torch_internals import normal
 from tsforecast.models.parts.bank_paths import draw
@@ -71,25 +72,31 @@ class JointInference(AbstractInference[AbstractDynamics]):
         """Return the mean loss of the targets, each alone."""
         return self.inner.loss(self._flat(batch), linear).unflatten(0, (self._targets, -1)).mean(0)
 
+    def begin(self, batch: Batch) -> Belief:
+        """Return the belief before the first step of a batch, whose past gives the units."""
+        flat = self._flat(batch)
+        known = self.inner.begin(flat, flat)
+        nothing = Correlation.none(len(batch["series_index"]), self._targets, known.scale)
+        return self._belief(known, nothing, batch)
+
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the beliefs of all targets and of their correlation, and the log-likelihood of each step.
 
-        The correlation in a likelihood is that of the belief before; without one the targets count as independent.
+        The correlation in a likelihood is that of the steps before. The errors of the last 512 steps count.
         """
         flat, steps = self._flat(batch), batch["past_target"].shape[1]
-        known = self.inner.begin(_steps(flat, 0, 1), flat) if belief is None else self._together(belief)
-        count, nothing = len(batch["series_index"]), flat["past_target"].new_zeros((), dtype=self.dtype)
-        found = Correlation.none(count, self._targets, nothing) if belief is None else belief.joint.correlation
-        before, terms, first = found, [], max(steps - _WINDOW, 0)
+        belief = self.begin(batch) if belief is None else belief
+        known, found = self._together(belief), belief.joint.correlation
+        terms, first = [], max(steps - _WINDOW, 0)
         for start in [*([0] if first else []), *range(first, steps, _BLOCK)]:
-            stop = first if start < first else min(start + _BLOCK, steps)
-            part = _steps(flat, start, stop)
-            after, term = self.inner.filter(part, known)
+            part = _steps(flat, start, first if start < first else min(start + _BLOCK, steps))
+            after, term, weights = self.inner.filter_weighted(part, known)
             terms.append(term.unflatten(1, (self._targets, -1)).sum(1))
             if start >= first:
-                errors, seen = (x.unflatten(1, (self._targets, -1)) for x in self._errors(part, known, after))
-                found = found.after(errors, seen)
-                terms[-1] = terms[-1] + (0.0 if belief is None else before.log_density(errors, seen))
+                errors, seen = (x.unflatten(1, (self._targets, -1)) for x in self._errors(part, known, weights))
+                running = found.running(errors, seen)
+                terms[-1] = terms[-1] + map_tensors(lambda x: x[:-1], running).log_density(errors, seen)
+                found = map_tensors(lambda x: x[-1], running)
             known = after
         return self._belief(known, found, batch), torch.cat(terms)
 
@@ -182,15 +189,15 @@ class JointInference(AbstractInference[AbstractDynamics]):
         return Belief(JointState(members, correlation), *units, Series.of(batch))
 
     def _errors(
-        self, part: Batch, belief: Belief, after: Belief
+        self, part: Batch, belief: Belief, weights: list[Tensor]
     ) -> tuple[Float[Tensor, "time series"], Bool[Tensor, "time series"]]:
         """Return the standardised errors one step ahead of a stretch, and which are known.
 
-        They are means over the models, by the weights behind the stretch.
+        They are means over the models, by their weights before each step.
         """
         total = torch.zeros_like(part["past_target"][..., 0], dtype=self.dtype)
         seen = part["past_observed"][..., 0]
-        for member, weight in zip(self.inner.members_of(part, "past", belief), self.inner.weights(after), strict=True):
+        for member, weight in zip(self.inner.members_of(part, "past", belief), weights, strict=True):
             values, near = member.data
             joint = member.model.system.predictive(member.model.prior, len(values))
             mask = (torch.ones_like(values, dtype=torch.bool) if near is None else near).squeeze(-1).T
@@ -200,7 +207,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
             factor = cholesky(torch.where(both, joint.cov, eye), "the covariance of a stretch", jitter=True)
             white = torch.linalg.solve_triangular(factor, error.unsqueeze(-1), upper=False).squeeze(-1)
             count = len(member.transformations)
-            total = total + (weight.T.unsqueeze(-1) * white.unflatten(0, (count, -1))).sum(0)
+            total = total + (weight.permute(2, 1, 0) * white.unflatten(0, (count, -1))).sum(0)
         return total.T, seen.T
 
     def _stretch(self, belief: Belief, future: Batch) -> "Stretch":

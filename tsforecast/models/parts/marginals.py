@@ -159,6 +159,15 @@ class Marginals:
         """Return the distributions of some of the series, in tensors of their own."""
         return map_tensors(lambda x: x[series].clone(), self)
 
+    def behind(self, steps: int) -> "Marginals":
+        """Return the distributions of the steps behind the first ones."""
+        if not steps:
+            return self
+        mean, deviation = self.mean[:, :, steps:], self.deviation[:, :, steps:]
+        weight = self.log_weight
+        weight = weight[:, :, steps:] if weight.ndim > 2 and weight.shape[2] > 1 else weight
+        return dataclasses.replace(self, log_weight=weight, mean=mean, deviation=deviation)
+
     def of_target(self, target: int) -> "Marginals":
         """Return the distributions of one of the targets."""
         mean, deviation = (x[..., target : target + 1] for x in (self.mean, self.deviation))
