@@ -77,7 +77,9 @@ def _prices(raw: pathlib.Path) -> tuple[Values, pd.Period]:
 
 def _operators(raw: pathlib.Path) -> tuple[Values, pd.Period]:
     with np.load(next(raw.rglob("opsd_germany_tso_load_solar_wind_hourly_2019.npz"))) as file:
-        kept = [k for k, name in enumerate(file["item_id"]) if "_load_" in str(name) and not str(name).startswith("DE_load")]
+        kept = [
+            k for k, name in enumerate(file["item_id"]) if "_load_" in str(name) and not str(name).startswith("DE_load")
+        ]
         return file["values"][kept].astype(np.float64), pd.Period("2018-12-31 23:00", "h")
 
 
@@ -186,7 +188,12 @@ def scores(quantiles: Values, paths: Values, labels: Values, unit: Values) -> di
     count = sums.shape[1]
     rank = (2 * np.arange(1, count + 1) - count - 1)[:, None]
     crps = np.abs(sums - truth[:, None]).mean(1) - (rank * sums).sum(1) / count**2
-    means = {"sql": loss, "energy": energy, "crps_sum": crps, "coverage_80": np.where(np.isnan(labels), np.nan, covered)}
+    means = {
+        "sql": loss,
+        "energy": energy,
+        "crps_sum": crps,
+        "coverage_80": np.where(np.isnan(labels), np.nan, covered),
+    }
     return {metric: round(float(np.nanmean(value)), 4) for metric, value in means.items()}
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from statsmodels.tsa.statespace.mlemodel import MLEModel
-from tests.models.cases import HORIZON, entries_of, make_batch, make_model
 
+from tests.models.cases import HORIZON, entries_of, make_batch, make_model
 from tsforecast.models.parts.correlation import Correlation
 from tsforecast.models.parts.joint_inference import JointInference
 
@@ -57,7 +57,7 @@ def test_each_target_is_forecast_as_if_it_were_alone(net):
 
 
 def test_the_likelihood_is_that_of_correlated_innovations_in_statsmodels():
-    """x_{t+1} = x_t + K_t e_t, y_t = x_t + e_t with e_t ~ N(0, S_t R S_t), the gains K_t by the local level's filter."""
+    """x_{t+1} = x_t + K_t e_t, y_t = x_t + e_t, e_t ~ N(0, S_t R S_t), with gains by the local level's filter."""
     options = {"components": "level", "num_dynamic_real": 0, "num_static_real": 0, "cardinality": []}
     net = make_model("issm-targets", **options)
     (entry,) = entries_of("issm-targets", lengths=(20,))

@@ -280,7 +280,9 @@ def plain_belief(record: Any) -> Any:
     """Return records as dictionaries of tensors."""
     if isinstance(record, tuple):
         return {str(number): plain_belief(part) for number, part in enumerate(record)}
-    if isinstance(record, Belief | Series | ParticleState | BankState | PoolState | JointState | Correlation | Gaussian):
+    if isinstance(
+        record, Belief | Series | ParticleState | BankState | PoolState | JointState | Correlation | Gaussian
+    ):
         return {field.name: plain_belief(getattr(record, field.name)) for field in fields(record)}
     return record
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tsforecast.data.calendar.frequency import calendar_unit
+from tsforecast.data.past import PAST
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.lengths import are_long, bank_learns, far_by_frequency, window_of_bank
 from tsforecast.models.parts.component_names import component_names, kinds_of
@@ -72,8 +73,8 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
 
 
 def has_several(task: ForecastTask) -> bool:
-    """Return whether the series of a task have several targets."""
-    return any(np.ndim(entry["target"]) > 1 for entry in task.entries)
+    """Return whether the series of a task have several targets, or covariates whose past alone is known."""
+    return any(np.ndim(entry["target"]) > 1 or entry.get(PAST) is not None for entry in task.entries)
 
 
 def bursting(task: ForecastTask) -> list[Candidate]:

@@ -54,6 +54,11 @@ class Histories:
     device: torch.device
     far: dict[str, None] = field(default_factory=dict)
 
+    @property
+    def num_shown(self) -> int:
+        """Return the number of targets without the covariates whose past alone is known, which come behind them."""
+        return self.net.data.num_targets - getattr(self.transform, "num_past", 0)
+
     def check(self, entry: dict[str, Any], future: int = 0) -> None:
         """Refuses an entry that is not as expected.
 
@@ -160,7 +165,9 @@ class Histories:
         paths = self._paths(belief, batch, num_samples, exponents, known)
         if marginals is None:
             return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
-        exact = BatchMarginals(marginals.behind(known), exponents, Taken.of_batch(batch, "future"))
+        shown = self.num_shown
+        marginals, exponents = marginals.behind(known).of_targets(slice(shown)), exponents[:, :shown]
+        exact = BatchMarginals(marginals, exponents, Taken.of_batch(batch, "future"))
         return [ExactForecast(exact, k, one, **c) for k, (one, c) in enumerate(zip(paths, common, strict=True))]
 
     def _paths(
@@ -180,9 +187,10 @@ class Histories:
             raise ValueError(f"expected num_samples of at least {least}, got {count}{why}")
         if count == 0:
             return [None] * len(exponents)
-        samples = net.forecast(belief, batch, count)[:, :, known:]
+        samples = net.forecast(belief, batch, count)[:, :, known:, : self.num_shown]
+        exponents = exponents[:, : self.num_shown]
         taken = Taken.of_batch(batch, "future")
-        if net.data.num_targets == 1:
+        if self.num_shown == 1:
             samples = samples.squeeze(-1)
         paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
         if taken is None:
@@ -216,14 +224,15 @@ class Histories:
         self, entry: dict[str, Any], prepared: dict[str, Any], drawn: NDArray[Any], exponents: NDArray[np.int64]
     ) -> SampleForecast:
         """Return the samples (sample, time, target) of an entry, padding before them left out, in units of the data."""
-        samples = drawn[:, -len(prepared["target"]) :]
-        paths = in_units(samples[..., 0] if self.net.data.num_targets == 1 else samples, exponents)
-        values = compact(prepared["target"])
+        shown = self.num_shown
+        samples, exponents = drawn[:, -len(prepared["target"]) :, :shown], exponents[:shown]
+        paths = in_units(samples[..., 0] if shown == 1 else samples, exponents)
+        values = compact(prepared["target"][:, :shown])
         if "effect" in prepared:
             paths = restored(paths, prepared["effect"], prepared["link"])
             values = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
         if values.dtype == np.float64:  # the model saw them rounded to float32
-            seen = prepared["observed"]
+            seen = prepared["observed"][:, :shown]
             paths = np.where(seen, values, paths) if paths.ndim == 3 else np.where(seen[:, 0], values[:, 0], paths)
         named = {name: entry.get(name) for name in ("item_id", "info")}
         return SampleForecast(samples=paths, start_date=entry["start"], **named)

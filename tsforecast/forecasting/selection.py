@@ -32,8 +32,8 @@ from tsforecast.wording import counted
 log = logging.getLogger(__name__)
 
 _OF_SEVERAL = (
-    "of several targets, bank and issm are separate models whose errors are correlated, and gls is one system of all; "
-    "scores are in units of each target's seasonal error"
+    "of several targets (covariates whose past alone is known among them), bank and issm are separate models whose "
+    "errors are correlated, and gls is one system of all; scores are in units of each target's seasonal error"
 )
 
 

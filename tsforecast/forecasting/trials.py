@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings
 from tsforecast.data.quantiles import forecast_quantiles
 from tsforecast.data.task import ForecastTask, instances, last_steps
-from tsforecast.forecasting.candidates import Candidate, has_several
+from tsforecast.forecasting.candidates import Candidate
 
 SERIES = 128  # that candidates are compared on, at most
 _STEPS = 3000  # at the end of each, likewise
@@ -81,7 +81,7 @@ def shares_of(task: ForecastTask, values: NDArray[np.float64], weights: str) -> 
 def _units_of_targets(task: ForecastTask) -> NDArray[np.float64]:
     """Return what each of several targets is divided by, lest one outweigh the others; 1 of a single one."""
     entries, season = list(task.train), default_season(task.freq)
-    if not has_several(task):
+    if all(np.ndim(entry["target"]) == 1 for entry in entries):
         return np.ones(1)
     found = np.array([[_seasonal_error(row, season) for row in entry["target"]] for entry in entries]).mean(0)
     return np.where(found > 0, found, 1.0)

@@ -217,7 +217,8 @@ class JointInference(AbstractInference[AbstractDynamics]):
         free = {**flat, "known_future": torch.full_like(known, torch.nan)}
         marginals = self.inner.marginals(together, free)
         given = marginals if bool(known.isnan().all()) else self.inner.marginals(together, flat)
-        assert marginals is not None and given is not None
+        assert marginals is not None
+        assert given is not None
         factors, models = [], []
         for member in self.inner.members_of(flat, "future", together):
             joint = member.model.system.predictive(member.model.prior, known.shape[1])
@@ -237,8 +238,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         matrix, found = belief.joint.correlation.matrix()[series].double(), []
         here, size = paths[rows], self._targets * stretch.steps * max(int(stretch.is_known[rows].sum()), 1)
         for places in torch.arange(paths.shape[1], device=paths.device).split(max(_ELEMENTS // size, 1)):
-            mean, root, values = stretch.of(rows, chosen[rows][:, places])
-            del mean
+            _, root, values = stretch.of(rows, chosen[rows][:, places])
             cross, among = block_cov(root, matrix, stretch.is_known[rows])
             own = here[:, places].double().transpose(0, 1)  # sample target horizon
             miss = (values.transpose(0, 1) - own)[:, stretch.is_known[rows]]

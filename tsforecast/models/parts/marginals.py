@@ -170,13 +170,14 @@ class Marginals:
 
     def of_target(self, target: int) -> "Marginals":
         """Return the distributions of one of the targets."""
-        mean, deviation = (x[..., target : target + 1] for x in (self.mean, self.deviation))
-        size = self.size[..., target : target + 1]
-        bounds = None if self.bounds is None else self.bounds[..., target : target + 1]
-        weight = self.log_weight[..., target : target + 1] if self.log_weight.ndim == 4 else self.log_weight
-        return dataclasses.replace(
-            self, log_weight=weight, mean=mean, deviation=deviation, size=size, bounds=bounds
-        )
+        return self.of_targets(slice(target, target + 1))
+
+    def of_targets(self, targets: slice) -> "Marginals":
+        """Return the distributions of some of the targets."""
+        mean, deviation, size = (x[..., targets] for x in (self.mean, self.deviation, self.size))
+        bounds = None if self.bounds is None else self.bounds[..., targets]
+        weight = self.log_weight[..., targets] if self.log_weight.ndim == 4 else self.log_weight
+        return dataclasses.replace(self, log_weight=weight, mean=mean, deviation=deviation, size=size, bounds=bounds)
 
     def _of_components(self, normal: Float[Tensor, " level"]) -> list[Float[Tensor, "level series horizon target"]]:
         """Return the quantiles of each component, given those of the standard normal distribution."""
