@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -16,12 +16,12 @@ from tsforecast.models.parts.bank_paths import draw
 from tsforecast.models.parts.correlation import Correlation, block_cov
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, AbstractLinearMixture
 from tsforecast.models.parts.marginals import Marginals
+from tsforecast.models.parts.stretch import Stretch
 from tsforecast.models.parts.units import Units
 from tsforecast.models.records import Batch, Belief, DataSpec, JointState, Series
-from tsforecast.models.transformations import transformation_of
 
 _OF_TARGETS = ("past_target", "past_observed", "future_target", "future_observed", "known_future")
-_WINDOW, _BLOCK = 512, 64  # steps at the end of a history whose errors are read, and of them at a time
+_WINDOW, _BLOCK = 512, 32  # steps at the end of a history whose errors are read, and of them at a time
 _ELEMENTS = 2**24  # of the covariances of paths that are conditioned together
 
 
@@ -210,7 +210,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
             total = total + (weight.permute(2, 1, 0) * white.unflatten(0, (count, -1))).sum(0)
         return total.T, seen.T
 
-    def _stretch(self, belief: Belief, future: Batch) -> "Stretch":
+    def _stretch(self, belief: Belief, future: Batch) -> Stretch:
         """Return the distribution of the horizon before its known values are taken in, but for the models' weights."""
         together, flat = self._together(belief), self._flat(future)
         known = flat["known_future"]
@@ -231,7 +231,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         return Stretch(marginals, given.log_weight, torch.stack(factors, 1), tuple(models), known.squeeze(-1))
 
     def _given(
-        self, belief: Belief, stretch: "Stretch", paths: Tensor, chosen: Tensor, series: int
+        self, belief: Belief, stretch: Stretch, paths: Tensor, chosen: Tensor, series: int
     ) -> Float[Tensor, "target sample horizon"]:
         """Return the paths of a series given its known values (Matheron's rule)."""
         rows = torch.arange(self._targets, device=paths.device) * (len(paths) // self._targets) + series
@@ -246,7 +246,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
             found.append((own.flatten(1) + (cross @ weight).squeeze(-1)).unflatten(1, own.shape[1:]).transpose(0, 1))
         return torch.cat(found, 1).to(paths)
 
-    def _conditioned(self, belief: Belief, stretch: "Stretch", own: Marginals) -> Marginals:
+    def _conditioned(self, belief: Belief, stretch: Stretch, own: Marginals) -> Marginals:
         """Return marginals given the known values of all targets."""
         count, best = len(own.mean) // self._targets, stretch.log_weight.argmax(1)
         components = torch.arange(own.mean.shape[1], device=best.device)
@@ -283,84 +283,6 @@ def joined(inner: SomeMixture, units: Units) -> SomeMixture | JointInference:
         units: Units of all targets.
     """
     return inner if units.data.num_targets == 1 else JointInference(inner, units)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Stretch:
-    """The distribution of a stretch of time, of each target alone.
-
-    Attributes:
-        marginals: Of each component, before values of the stretch are known.
-        log_weight: Of the components, given the known values.
-        factors: Cholesky factors of the correlations in time, by the models.
-        models: The model of each component.
-        known: Known values, NaN where there are none.
-    """
-
-    marginals: Marginals
-    log_weight: Float[Tensor, "series component"]
-    factors: Float[Tensor, "series model horizon horizon"]
-    models: tuple[int, ...]
-    known: Float[Tensor, "series horizon"]
-
-    @property
-    def steps(self) -> int:
-        """Return the number of steps."""
-        return self.known.shape[1]
-
-    @property
-    def is_known(self) -> Bool[Tensor, "series horizon"]:
-        """Return which values are known."""
-        return ~torch.isnan(self.known)
-
-    def paths(
-        self, errors: Float[Tensor, "series sample horizon"], chosen: Int[Tensor, "series sample"]
-    ) -> Float[Tensor, "series sample horizon"]:
-        """Return paths by their errors and components, in the units of the component."""
-        white, model = torch.zeros_like(errors), torch.tensor(self.models, device=chosen.device)[chosen]
-        for number, factor in enumerate(self.factors.to(errors).unbind(1)):
-            white = torch.where((model == number).unsqueeze(-1), errors @ factor.mT, white)
-        mean, deviation = self._moments(chosen)
-        return mean + deviation * white
-
-    def _moments(self, chosen: Int[Tensor, "series sample"]) -> tuple[Tensor, Tensor]:
-        index = chosen.unsqueeze(-1).expand(-1, -1, self.steps)
-        return tuple(x.squeeze(-1).gather(1, index) for x in (self.marginals.mean, self.marginals.deviation))  # pyright: ignore[reportReturnType]
-
-    def of(
-        self, rows: Int[Tensor, " row"], chosen: Int[Tensor, "row sample"]
-    ) -> tuple[
-        Float[Tensor, "row sample horizon"],
-        Float[Tensor, "row sample horizon horizon"],
-        Float[Tensor, "row sample horizon"],
-    ]:
-        """Return means, roots of covariances, and known values in the units of components, of some of the series."""
-        index = chosen.unsqueeze(-1).expand(-1, -1, self.steps)
-        mean, deviation = (
-            x[rows].squeeze(-1).gather(1, index) for x in (self.marginals.mean, self.marginals.deviation)
-        )
-        model = torch.tensor(self.models, device=chosen.device)[chosen]
-        factor = self.factors[rows[:, None], model].double()
-        size = self.marginals.size.squeeze(-1).expand(len(self.marginals.mean), -1)[rows].gather(1, chosen)
-        sized = torch.nan_to_num(self.known[rows].double()).unsqueeze(1) / size.unsqueeze(-1)
-        values = self._by_transformation(sized, chosen, lambda one, x: one.apply(x))
-        return mean, deviation.unsqueeze(-1) * factor, values
-
-    def restored(
-        self, paths: Float[Tensor, "series sample horizon"], chosen: Int[Tensor, "series sample"]
-    ) -> Float[Tensor, "series sample horizon"]:
-        """Return paths in the units of the data."""
-        size = self.marginals.size.squeeze(-1).expand(len(paths), -1).gather(1, chosen).unsqueeze(-1)
-        values = self._by_transformation(paths, chosen, lambda one, x: one.restore(x)) * size
-        return values.clamp_min(0.0) if self.marginals.clip == "nonnegative" else values
-
-    def _by_transformation(self, values: Tensor, chosen: Tensor, function: Any) -> Tensor:
-        """Return a function of values and of the transformation of their component."""
-        found, names = values, self.marginals.transformations
-        for name in dict.fromkeys(names):
-            own = torch.tensor([other == name for other in names], device=chosen.device)[chosen].unsqueeze(-1)
-            found = torch.where(own, function(transformation_of(name), values), found)
-        return found
 
 
 def _steps(batch: Batch, start: int, stop: int) -> Batch:
