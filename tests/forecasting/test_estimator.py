@@ -229,6 +229,9 @@ def feature_entries(targets=None):
     [
         ("issm", None),
         ("gls", None),
+        ("bank", 2),
+        ("issm", 2),
+        ("pool", 2),
         ("gls", 2),
         ("deepstate", None),
         ("sgls", 2),
@@ -254,14 +257,26 @@ def test_features(model, targets, tmp_path):
     np.testing.assert_allclose(units, np.stack([rows.mean(1), rows.std(1)], 1))
 
 
-@pytest.mark.parametrize("model", ["gls", "sgls", "rsgls", "arsgls"])
-def test_grouped_targets(model):
-    entries = make_entries(length=40, missing=False)
-    grouped = MultivariateGrouper(max_target_dim=2)([{**e, "target": e["target"][:40]} for e in entries[:2]])
-    predictor = make_estimator(model).train(grouped)
-    (forecast,) = predictor.predict(grouped)
-    assert forecast.samples.shape == (10, HORIZON, 2)
-    assert np.isfinite(forecast.samples).all()
+@pytest.fixture(scope="module")
+def constant(tmp_path_factory):
+    return get_dataset("constant", path=tmp_path_factory.mktemp("constant"), regenerate=False)
+
+
+@pytest.mark.parametrize("validated", [False, True])
+@pytest.mark.parametrize("model", ["bank", "issm", "pool", "gls", "sgls", "rsgls", "arsgls", "kvae-rb", "kvae-mc"])
+def test_grouped_targets(model, validated, constant, tmp_path):
+    """As GluonTS tests its estimators of several targets: constants, with and without validation, a round trip."""
+    train = MultivariateGrouper(max_target_dim=10)(constant.train)
+    test = MultivariateGrouper(max_target_dim=10, num_test_dates=1)(constant.test)
+    targets = len(next(iter(train))["target"])
+    predictor = make_estimator(model, freq=constant.metadata.freq).train(train, train if validated else None)
+    predictor.serialize(tmp_path)
+    forecasts = seeded(predictor, test)
+    for forecast in forecasts[:5]:
+        assert forecast.mean.shape == (HORIZON, targets)
+        assert forecast.samples.shape == (10, HORIZON, targets)
+        assert np.isfinite(forecast.samples).all()
+    same_forecasts(forecasts, seeded(Predictor.deserialize(tmp_path), test))
 
 
 def test_item_id_and_info_come_back_in_order(trained):

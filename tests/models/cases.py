@@ -29,6 +29,8 @@ _COMPONENTS = {**_SWITCHING, "components": "damped_level+day_of_week"}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "bank": ("bank", {"structures": "damped_trend+day_of_week,level+cycle_of_3"}),
     "bank-crps": ("bank", {"structures": "trend,level+day_of_week", "objective": "crps"}),
+    "bank-targets": ("bank", {"structures": "trend,level+day_of_week", "num_targets": 2}),
+    "issm-targets": ("issm", {"components": "damped_level+day_of_week", "num_targets": 2}),
     "issm": ("issm", {"components": "damped_level+damped_trend+day_of_week+cycle_of_3"}),
     "issm-network": (
         "issm",
@@ -122,12 +124,13 @@ BANKS = [case for case, (name, _) in CASES.items() if name == "bank"]
 POOLS = [case for case, (name, _) in CASES.items() if name == "pool"]
 MARKOV = [case for case, (name, _) in CASES.items() if name == "markov"]
 SWITCHING = [case for case, (name, _) in CASES.items() if "num_particles" in options_of(MODELS[name])]
-LINEAR = [case for case in CASES if case not in SWITCHING + BANKS + POOLS + MARKOV]
+JOINT = ["bank-targets", "issm-targets"]  # a model for each target
+LINEAR = [case for case in CASES if case not in SWITCHING + BANKS + POOLS + MARKOV + JOINT]
 _KINDS = {"negative-binomial": "counts", "bernoulli": "binary"}
 # Without those which differ from another case in proposal, recurrence or gradient alone, or have less than another.
 DISTINCT = [case for case in CASES if case not in ("markov", "rsgls-paper", "arsgls-encoder", "arsgls-bootstrap")]
 # Where the options of a model with particles do not matter at all.
-FEW = [*BANKS, *POOLS, *LINEAR, "markov", "sgls-categorical", "rsgls-issm", "arsgls-targets"]
+FEW = [*BANKS, *POOLS, *LINEAR, "issm-targets", "markov", "sgls-categorical", "rsgls-issm", "arsgls-targets"]
 # Cases whose data are real numbers: they can be shifted, scaled and transformed.
 REAL = [case for case, (_, options) in CASES.items() if options.get("likelihood") not in _KINDS]
 

@@ -17,6 +17,7 @@ from tests.models.cases import (
     DISTINCT,
     FEW,
     HORIZON,
+    JOINT,
     LINEAR,
     MARKOV,
     POOLS,
@@ -33,9 +34,10 @@ from tests.models.noise import no_noise, shared_noise
 from tsforecast.core import Gaussian
 from tsforecast.models import FORMAT, INPUT_NAMES, MODELS, Belief, ExactInference, Series
 from tsforecast.models.parts.bank_inference import BankInference
+from tsforecast.models.parts.joint_inference import JointInference
 from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.pool_inference import PoolInference
-from tsforecast.models.records import BankState, PoolState
+from tsforecast.models.records import BankState, JointState, PoolState
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")  # tests of each model look at types
 
@@ -72,7 +74,11 @@ def compare_series(mine, its, k):
             at = 0 if a.ndim == 1 or isinstance(mine.state, Gaussian | BankState) else 1
             torch.testing.assert_close(a.select(at, 0), b.select(at, k), **EXACT)
 
-    if isinstance(mine.state, PoolState):
+    if isinstance(mine.state, JointState):
+        for name in ("products", "weight"):
+            one, other = (getattr(x.state.correlation, name) for x in (mine, its))
+            torch.testing.assert_close(one[0], other[k], **EXACT)
+    if isinstance(mine.state, PoolState | JointState):
         for one, other in zip(mine.state.members, its.state.members, strict=True):
             compare_series(one, other, k)
     else:
@@ -126,7 +132,7 @@ def test_parameters_that_are_not_used_are_not_made(case, sizes):
         assert (parameter.grad != 0).any(), name
 
 
-@pytest.mark.parametrize("case", [*LINEAR, *BANKS, *POOLS])
+@pytest.mark.parametrize("case", [case for case in (*LINEAR, *BANKS, *POOLS) if case not in JOINT])
 def test_the_members_of_a_linear_mixture_are_the_components_of_its_forecast(case):
     """By the forecast of each member's own system."""
     model, entries = model_and_entries(case)
@@ -226,6 +232,8 @@ def test_what_stands_at_a_missing_value_has_no_influence(case):
 
 def start_of(inference, batch):
     """The belief before the first step."""
+    if isinstance(inference, JointInference):
+        return inference.begin(batch)
     location, scale = inference.scale_of(batch)
     time_slice = inference.slice_of(batch, "past")
     if isinstance(inference, PoolInference):
@@ -370,7 +378,7 @@ def test_the_model_reads_what_it_is_told(case):
     batch = make_batch(model, entries)
     unread = (
         {"time_feat", "static_real"}
-        if case in [*BANKS, *POOLS, *LINEAR, *MARKOV] and case not in ("issm-network", "deepstate")
+        if case in [*BANKS, *POOLS, *LINEAR, *MARKOV, *JOINT] and case not in ("issm-network", "deepstate")
         else set()
     )
     unread |= {"season_index"} if case.startswith(("gls", "markov")) and not model.dynamics.season_names else set()

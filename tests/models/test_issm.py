@@ -288,7 +288,6 @@ def test_the_network_starts_from_constant_scales():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_targets": 2}, "take gls"),
         ({"scales": "fixed"}, "network"),
         ({"components": "level+level"}, "every component once"),
         ({"components": "level+moon"}, "unknown component 'moon'"),

@@ -17,7 +17,7 @@ def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = N
     for name in ("item", "timestamp", "target"):
         if isinstance(given.get(name), list) and len(given[name]) == 1:
             given[name] = given[name][0]
-    for name in ("covariates", "static_categories", "static_reals", "holidays"):
+    for name in ("covariates", "past_covariates", "static_categories", "static_reals", "holidays"):
         if isinstance(given.get(name), str):
             given[name] = [given[name]]
     base = fallback or Columns()

@@ -23,6 +23,7 @@ class ColumnOptions(Command):
     target: Names = option(None, "what to forecast, one or several; default: target, value, y, sales, .., or the only "
         "one left", nargs="+", also="target_column")  # fmt: skip
     covariates: Names = option(None, "numbers known ahead of time", nargs="+")
+    past_covariates: Names = option(None, "numbers whose past alone is known, such as weather as observed", nargs="+")
     static_categories: Names = option(None, "names constant within a series", nargs="+")
     static_reals: Names = option(None, "numbers constant within a series", nargs="+")
     timestamp_format: str | None = option(None, "format of time stamps, such as %d/%m/%Y; default: what fits all")

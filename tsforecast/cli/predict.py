@@ -106,4 +106,4 @@ def _from_start(task: ForecastTask, start: str) -> ForecastTask:
 
 def _columns_of_known(columns: Columns) -> Columns:
     """A what-if file has the columns of the data, as far as it needs them."""
-    return replace(columns, covariates=(), static_categories=(), static_reals=())
+    return replace(columns, covariates=(), past_covariates=(), static_categories=(), static_reals=())

@@ -163,11 +163,12 @@ class ForecastTask:
         entries = []
         lengths = [entry["target"].shape[-1] for entry in self.entries]
         for entry, gap in zip(self.entries, _behind(self.entries, lengths, end), strict=True):
-            target = entry["target"]
+            names = [name for name in (FieldName.TARGET, FieldName.PAST_FEAT_DYNAMIC_REAL) if name in entry]
+            found = dict(entry)
             if gap:
-                target = np.concatenate([target, np.full((*target.shape[:-1], gap), np.nan, target.dtype)], axis=-1)
-                _check_covariates(entry, target.shape[-1] + self.prediction_length, gap)
-            entries.append({**entry, "target": target})
+                found |= {name: _missing_behind(np.asarray(entry[name]), gap) for name in names}
+                _check_covariates(entry, found["target"].shape[-1] + self.prediction_length, gap)
+            entries.append(found)
         return replace(self, entries=entries)
 
 
@@ -203,6 +204,11 @@ def _last_value(target: np.ndarray) -> int:
     return int(seen[-1]) + 1 if len(seen) else target.shape[-1]
 
 
+def _missing_behind(values: np.ndarray, steps: int) -> np.ndarray:
+    """Values with so many missing ones behind them."""
+    return np.concatenate([values, np.full((*values.shape[:-1], steps), np.nan, values.dtype)], axis=-1)
+
+
 def _check_covariates(entry: dict[str, Any], needed: int, gap: int) -> None:
     """Refuses covariates that are too short for a series that goes on with missing values."""
     covariates = entry.get(FieldName.FEAT_DYNAMIC_REAL)
@@ -229,7 +235,7 @@ def last_steps(entry: dict[str, Any], steps: int) -> dict[str, Any]:
         return entry
     with expected_alias_warnings():
         found = {**entry, FieldName.START: entry[FieldName.START] + dropped}
-    for name in (FieldName.TARGET, FieldName.FEAT_DYNAMIC_REAL):
+    for name in (FieldName.TARGET, FieldName.FEAT_DYNAMIC_REAL, FieldName.PAST_FEAT_DYNAMIC_REAL):
         if name in found:
             found[name] = np.asarray(found[name])[..., dropped:]
     return found

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.effects.effects import MEMORY, Effects
+from tsforecast.data.past import PAST, with_past
 from tsforecast.seasons import season_index
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Prepare(MapTransformation):
         static_units: (location, scale) of each static number used: they are standardised.
         dynamic_units: Likewise of each covariate known in advance.
         num_targets: Components of the target.
+        num_past: How many of these are covariates whose past alone is known, see `tsforecast.data.past`.
         effects: A record of the effects of covariates that are taken from targets, see `Effects`; None for none.
 
     Raises:
@@ -79,6 +81,7 @@ class Prepare(MapTransformation):
         dynamic_units: list[list[float]] | None = None,
         num_targets: int = 1,
         effects: dict[str, object] | None = None,
+        num_past: int = 0,
     ) -> None:
         self.prediction_length = prediction_length
         self.seasons = tuple(seasons)
@@ -86,7 +89,7 @@ class Prepare(MapTransformation):
         self.cardinality = np.asarray(cardinality, dtype=np.int64)
         self.static_units = np.asarray(static_units or [], dtype=np.float64).reshape(-1, 2)
         self.dynamic_units = np.asarray(dynamic_units or [], dtype=np.float64).reshape(-1, 2)
-        self.num_targets = num_targets
+        self.num_targets, self.num_past = num_targets, num_past
         self.effects = None if effects is None else Effects.of_record(effects)
         self._said_unknown = False
         self._scored = 0
@@ -104,6 +107,11 @@ class Prepare(MapTransformation):
     def map_transform(self, data: dict[str, Any], is_train: bool) -> dict[str, Any]:
         """The prepared entry, its targets in float64; identity fields of the original are kept."""
         data = data if self.effects is None else self.effects.adjusted(data)
+        if self.num_past:
+            if np.atleast_2d(as_numbers(data[FieldName.TARGET])).shape[0] < self.num_targets:  # else they are in it
+                rows = as_numbers(data[PAST]) if data.get(PAST) is not None else np.zeros((0, 0))
+                self._expect(data, PAST, len(np.atleast_2d(rows)) if rows.size else 0, self.num_past)
+            data = with_past(data)
         target = np.atleast_2d(as_numbers(data[FieldName.TARGET]).astype(np.float64)).T
         self._expect(data, "the target", target.shape[1], self.num_targets)
         if is_train and len(target) <= self._scored:
@@ -132,12 +140,12 @@ class Prepare(MapTransformation):
         known = np.full((self.prediction_length, target.shape[1]), np.nan)
         if not is_train and data.get("known_future") is not None:
             given = np.atleast_2d(as_numbers(data["known_future"]).astype(np.float64)).T[: self.prediction_length]
-            self._expect(data, "known_future", given.shape[1], self.num_targets)
+            self._expect(data, "known_future", given.shape[1], self.num_targets - self.num_past)
             if np.isinf(given).any():
                 raise ValueError(
                     f"series {data.get('item_id')!r}: known_future is infinite; write NaN where it is free"
                 )
-            known[: len(given)] = given
+            known[: len(given), : given.shape[1]] = given
         entry["known_future"] = known
         if "effect" in data:
             effect = data["effect"][:length]

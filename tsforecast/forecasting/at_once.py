@@ -61,9 +61,9 @@ def forecast(
 def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     """Return what forecasts the series of a task, fitted to its training part within seconds.
 
-    One target has a bank. It begins with what other series of the frequency have taught; its parameters, the same for
-    all series, then learn from these for a few epochs. Of fewer than twenty series, and where training windows are
-    long, as of hours, they stay as they are, and each series decides by its own past. Several targets have a `gls`.
+    It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
+    series, then learn from these for a few epochs. Of fewer than twenty series, and where training windows are long, as
+    of hours, they stay as they are, and each series decides by its own past.
 
     Args:
         task: The series.
@@ -73,11 +73,9 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         ValueError: If the series cannot be trained on.
     """
     entries = list(task.train)
-    several = any(np.ndim(entry["target"]) > 1 for entry in entries)
-    learns = several or bank_learns(task.freq, task.prediction_length, entries)
-    model = "gls" if several else "bank"
+    learns = bank_learns(task.freq, task.prediction_length, entries)
     if learns and len(entries) > _SERIES and not task.categories:  # a category without a series would be unknown
-        log.info("%s learns from %d of %d series, since all have the same parameters", model, _SERIES, len(entries))
+        log.info("a bank learns from %d of %d series, since all have the same parameters", _SERIES, len(entries))
         order = np.random.default_rng(seed).permutation(len(entries))[:_SERIES]
         entries = [entries[number] for number in sorted(order)]
     if not learns:
@@ -86,7 +84,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     # Of a few short series, windows of a large batch would be the same again and again.
     windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
     options = {"seed": seed, "batch_size": int(np.clip(windows // 4, 8, _BATCH)), "trainer_kwargs": trainer}
-    estimator = StateSpaceEstimator(model, task.freq, task.prediction_length, **options)
+    estimator = StateSpaceEstimator("bank", task.freq, task.prediction_length, **options)
     predictor = estimator.train(entries)
     # By which a table of the same form is read again: entries alone say nothing of them.
     predictor.columns = None if task.columns is None else as_lists(task.columns)

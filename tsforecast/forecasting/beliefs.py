@@ -23,7 +23,8 @@ from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
 from tsforecast.models.continuous import TIMED
-from tsforecast.models.records import BankState, PoolState
+from tsforecast.models.parts.correlation import Correlation
+from tsforecast.models.records import BankState, JointState, PoolState
 from tsforecast.wording import counted
 
 _LARGEST_EXPONENT = 1075  # of float64
@@ -110,13 +111,15 @@ def split(belief: Belief) -> list[Belief]:
 def own_covariances(belief: Belief) -> Belief:
     """Return the belief with a covariance for each series, also where it was shared."""
     state = belief.state
-    wide: Gaussian | ParticleState | BankState | PoolState
+    wide: Gaussian | ParticleState | BankState | PoolState | JointState
     if isinstance(state, Gaussian):
         wide = _expanded(state, (len(belief.location),))
     elif isinstance(state, BankState):
         wide = state
     elif isinstance(state, PoolState):
         wide = PoolState(tuple(own_covariances(member) for member in state.members))
+    elif isinstance(state, JointState):
+        wide = state
     else:
         wide = replace(state, state=_expanded(state.state, tuple(state.log_weight.shape)))
     return replace(belief, state=wide)
@@ -136,7 +139,7 @@ def map_series(function: Callable[[Sequence[Tensor], int], Tensor], beliefs: lis
     states: list[Any] = [belief.state for belief in beliefs]
     if isinstance(states[0], Gaussian):
         state: Any = Gaussian(of([s.mean for s in states], 0), of([s.cov for s in states], 0))
-    elif isinstance(states[0], BankState):
+    elif isinstance(states[0], BankState | JointState):
         state = pytree.tree_map(lambda *parts: of(parts, 0), *states)
     elif isinstance(states[0], PoolState):
         members = zip(*(s.members for s in states), strict=True)
@@ -296,7 +299,9 @@ def plain_belief(record: Any) -> Any:
     """Return records as dictionaries of tensors."""
     if isinstance(record, tuple):
         return {str(number): plain_belief(part) for number, part in enumerate(record)}
-    if isinstance(record, Belief | Series | ParticleState | BankState | PoolState | Gaussian):
+    if isinstance(
+        record, Belief | Series | ParticleState | BankState | PoolState | JointState | Correlation | Gaussian
+    ):
         return {field.name: plain_belief(getattr(record, field.name)) for field in fields(record)}
     return record
 
@@ -308,6 +313,9 @@ def belief_of(plain: dict[str, Any]) -> Belief:
         return Belief(**{**plain, "state": Gaussian(**state), "series": series})
     if "members" in state:
         members = tuple(belief_of(one) for one in state["members"].values())
+        if "correlation" in state:
+            joint = JointState(members, Correlation(**state["correlation"]))
+            return Belief(**{**plain, "state": joint, "series": series})
         return Belief(**{**plain, "state": PoolState(members), "series": series})
     if "states" in state:
         states = tuple(Gaussian(**one) for one in state["states"].values())

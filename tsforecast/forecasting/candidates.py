@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tsforecast.data.calendar.frequency import calendar_unit
+from tsforecast.data.past import PAST
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.lengths import are_long, bank_learns, far_by_frequency, window_of_bank
 from tsforecast.models.parts.component_names import component_names, kinds_of
@@ -64,18 +65,21 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     """
     if unknown := [name for name in models or () if name not in FAMILIES]:
         raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
-    if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
-        return [Candidate("gls")]
     if models:
         return [candidate for name in models for candidate in FAMILIES[name](task)]
     found = [Candidate("bank", CONDITIONED), _short("issm")]
     found += [_short("issm", transformation="logit")] if _are_shares(task) else []
-    return [*found, *([_short("gls")] if _is_long(task) else []), _trained_bank(task)]
+    return [*found, *([_short("gls")] if _is_long(task) or has_several(task) else []), _trained_bank(task)]
+
+
+def has_several(task: ForecastTask) -> bool:
+    """Return whether the series of a task have several targets, or covariates whose past alone is known."""
+    return any(np.ndim(entry["target"]) > 1 or entry.get(PAST) is not None for entry in task.entries)
 
 
 def bursting(task: ForecastTask) -> list[Candidate]:
     """Return what is tried where errors come in bursts; of long series of hours, models of the weather."""
-    if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
+    if has_several(task):
         return []
     days = _farther(task, "issm", components=_OF_DAYS) if _is_long(task) else []
     own = {name: value for one in days for name, value in one.options.items() if name != "max_epochs"}
@@ -88,15 +92,14 @@ def _short(model: str, **options: Any) -> Candidate:
 
 def _trained_bank(task: ForecastTask, **options: Any) -> Candidate:
     """Return a bank that learns from the series; of long windows a batch has few."""
-    window = window_of_bank(task.freq, task.prediction_length, _lengths(task))
+    targets = np.atleast_2d(task.entries[0]["target"]).shape[0]
+    window = targets * window_of_bank(task.freq, task.prediction_length, _lengths(task))
     few = {"batch_size": max(_STEPS // window, _LEAST_BATCH)} if window > _LONG_WINDOW else {}
     return Candidate("bank", {**options, **few})
 
 
 def without_comparison(task: ForecastTask) -> Candidate:
     """Return the candidate that is taken where nothing is compared."""
-    if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
-        return Candidate("gls")
     learns = bank_learns(task.freq, task.prediction_length, task.entries)
     return _trained_bank(task) if learns else Candidate("bank", CONDITIONED)
 

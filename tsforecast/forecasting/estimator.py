@@ -236,7 +236,7 @@ class StateSpaceEstimator(AbstractEstimator):
         workers: dict[str, int | None],
     ) -> TrainOutput:
         """Return what has been trained on entries of a grid, by an estimator that data decide no more of."""
-        self.on_grid = self.on_grid.with_effects(training_data, self.effects, from_predictor)
+        self.on_grid = self.on_grid.with_effects(training_data, self.effects, from_predictor).with_past(training_data)
         training_data, validation_data = (self.on_grid.adjusted(data) for data in (training_data, validation_data))
         self.on_grid = self.on_grid.for_data(training_data, self.use_feat_static_cat, from_predictor)
         if validation_data is not None:

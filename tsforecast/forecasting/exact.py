@@ -159,7 +159,9 @@ class ExactForecast(SampleForecast):
         """Return the weights of the models of a bank by name, the largest first; empty for other models."""
         found = self._batch.marginals
         weights = dict.fromkeys(found.names, 0.0)
-        for name, weight in zip(found.names, found.log_weight[self._series].exp().tolist(), strict=False):
+        shares = found.log_weight[self._series].exp()
+        shares = shares.reshape(len(shares), -1).mean(1)  # over targets, where each has its own
+        for name, weight in zip(found.names, shares.tolist(), strict=False):
             weights[name] += weight
         return dict(sorted(weights.items(), key=lambda item: -item[1]))
 

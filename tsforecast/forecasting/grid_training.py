@@ -15,6 +15,7 @@ from tsforecast.data.effects.effects import COVARIATES, Effects
 from tsforecast.data.effects.fitting import fit_effects
 from tsforecast.data.effects.taken import Adjusted
 from tsforecast.data.epochs import EpochLoader
+from tsforecast.data.past import PAST, WithPast, count_past
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.data_summary import (
@@ -65,6 +66,7 @@ class GridTraining:
         change: Of them, see `typical_change`.
         move: Of them, see `largest_move`.
         units: One centre and one unit of all of them, where the model is scaled by these.
+        num_past: Covariates whose past alone is known, which are further targets.
         effects: Of covariates, which are taken from the targets; None where the model takes the covariates.
     """
 
@@ -84,6 +86,7 @@ class GridTraining:
     change: float = 1.0
     move: float = 0.0
     units: Mapping[str, float] = field(default_factory=dict)
+    num_past: int = 0
     effects: Effects | None = None
 
     def with_lengths(
@@ -147,9 +150,14 @@ class GridTraining:
             log.info("%s", found)
         return replace(self, effects=found)
 
+    def with_past(self, data: Any) -> "GridTraining":
+        """Return the training with as many covariates whose past alone is known as the data have."""
+        return replace(self, num_past=count_past(data))
+
     def adjusted(self, data: Any) -> Any:
-        """Return entries without the effects of covariates."""
-        return data if data is None or self.effects is None else Adjusted(data, self.effects)
+        """Return entries without the effects of covariates, and with those whose past alone is known as targets."""
+        data = data if data is None or self.effects is None else Adjusted(data, self.effects)
+        return data if data is None or not self.num_past else WithPast(data)
 
     def for_data(self, data: Any, use_feat_static_cat: bool, from_predictor: PyTorchPredictor | None) -> "GridTraining":
         """Return the training with all that the data say, which are checked; it fits the predictor to start from."""
@@ -203,9 +211,8 @@ class GridTraining:
         """Return the transformation from entries to arrays, with these seasons."""
         found = self.known
         sizes = (found.items, found.cardinality, found.static_units, found.dynamic_units, found.num_targets)
-        return Prepare(
-            self.prediction_length, list(seasons), *sizes, None if self.effects is None else self.effects.record
-        )
+        effects = None if self.effects is None else self.effects.record
+        return Prepare(self.prediction_length, list(seasons), *sizes, effects, self.num_past)
 
     def module(self) -> AbstractForecaster:
         """Return the untrained model."""
@@ -225,7 +232,12 @@ class GridTraining:
                 if name in options_of(MODELS[self.model]) and self.hyperparameters.get(name, "auto") == "auto"
             },
         }
-        return make_model(MODELS[self.model], **{**self.hyperparameters, **options, "seed": self.seed})
+        try:
+            return make_model(MODELS[self.model], **{**self.hyperparameters, **options, "seed": self.seed})
+        except ValueError as error:
+            if not self.num_past:
+                raise
+            raise ValueError(f"{error}; covariates whose past alone is known are further targets ({PAST})") from error
 
     def loader(self, data: Any, module: AbstractForecaster, buffer: int | None, trainer: dict[str, Any]) -> EpochLoader:
         """Return a loader of random windows.
@@ -265,7 +277,7 @@ class GridTraining:
 
     def _num_windows(self, module: AbstractForecaster) -> int:
         """Return the number of windows in a batch: fewer long ones, where all series have the same parameters."""
-        length = (self.context_length or 1) + self.train_horizon
+        length = module.data.num_targets * ((self.context_length or 1) + self.train_horizon)
         return min(self.batch_size, windows_by_length(length)) if module.dynamics.is_pooled else self.batch_size
 
     def _num_batches(self, module: AbstractForecaster) -> int:

@@ -19,6 +19,7 @@ from tsforecast.data.effects.taken import Taken
 from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
+from tsforecast.forecasting.ragged import without_ragged_end
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.units import FARTHEST
 
@@ -53,6 +54,11 @@ class Histories:
     history_length: int | None
     device: torch.device
     far: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def num_shown(self) -> int:
+        """Return the number of targets without the covariates whose past alone is known, which come behind them."""
+        return self.net.data.num_targets - getattr(self.transform, "num_past", 0)
 
     def check(self, entry: dict[str, Any], future: int = 0) -> None:
         """Refuses an entry that is not as expected.
@@ -111,9 +117,15 @@ class Histories:
 
     def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
         """Return forecasts from the ends of entries."""
-        batch, windows, exponents = self.batch_of(entries)
+        whole, windows, exponents = self.batch_of(entries)
         with torch.no_grad():
-            return self.forecasts(self.filtered(windows, batch), batch, num_samples, exponents)
+            batch, known = without_ragged_end(self.net, whole)
+            belief = self.filtered(windows, batch)
+            if known:
+                far = self.net.units.too_far(batch, belief, "known_future")
+                far[:, known:] = False  # what users say of the future is refused below
+                batch["known_future"] = batch["known_future"].masked_fill(far, torch.nan)
+            return self.forecasts(belief, batch, num_samples, exponents, known)
 
     def batch_of(self, entries: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]], NDArray[np.int64]]:
         """Return the batch of the histories of entries, the windows in it, and the exponents of their units."""
@@ -123,7 +135,12 @@ class Histories:
         return collate(windows, self.device, exponents), windows, exponents
 
     def forecasts(
-        self, belief: Belief, batch: dict[str, Any], num_samples: int | None, exponents: NDArray[np.int64]
+        self,
+        belief: Belief,
+        batch: dict[str, Any],
+        num_samples: int | None,
+        exponents: NDArray[np.int64],
+        known: int = 0,
     ) -> list[Forecast]:
         """Return forecasts in the units of the data, whose targets were divided by powers of two.
 
@@ -133,6 +150,7 @@ class Histories:
             num_samples: Number of sample paths; None for the model's own number. With 0 none are drawn, where
                 quantiles are exact.
             exponents: Exponents of the powers of two.
+            known: Steps before the horizon that the future of the batch begins with.
 
         Raises:
             ValueError: If a known value of the future is too far from the series, or the number of paths is too small.
@@ -145,15 +163,22 @@ class Histories:
         ]
         _refuse_far_future(net, batch, belief, names)
         marginals = net.marginals(belief, batch)
-        paths = self._paths(belief, batch, num_samples, exponents)
+        paths = self._paths(belief, batch, num_samples, exponents, known)
         if marginals is None:
             return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
+        shown = self.num_shown
+        marginals, exponents = marginals.behind(known).of_targets(slice(shown)), exponents[:, :shown]
         taken = Taken.of_batch(batch, "future")
         exact = BatchMarginals(widened(marginals, taken, exponents), exponents, taken)
         return [ExactForecast(exact, k, one, **c) for k, (one, c) in enumerate(zip(paths, common, strict=True))]
 
     def _paths(
-        self, belief: Belief, batch: dict[str, Any], num_samples: int | None, exponents: NDArray[np.int64]
+        self,
+        belief: Belief,
+        batch: dict[str, Any],
+        num_samples: int | None,
+        exponents: NDArray[np.int64],
+        known: int,
     ) -> list[Any]:
         """Return sample paths of every series in the units of the data; None for each if there are to be 0."""
         net = self.net
@@ -164,9 +189,10 @@ class Histories:
             raise ValueError(f"expected num_samples of at least {least}, got {count}{why}")
         if count == 0:
             return [None] * len(exponents)
-        samples = net.forecast(belief, batch, count)
+        samples = net.forecast(belief, batch, count)[:, :, known:, : self.num_shown]
+        exponents = exponents[:, : self.num_shown]
         taken = Taken.of_batch(batch, "future")
-        if net.data.num_targets == 1:
+        if self.num_shown == 1:
             samples = samples.squeeze(-1)
         paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
         return paths if taken is None else taken.drawn(paths)
@@ -198,14 +224,15 @@ class Histories:
         self, entry: dict[str, Any], prepared: dict[str, Any], drawn: NDArray[Any], exponents: NDArray[np.int64]
     ) -> SampleForecast:
         """Return the samples (sample, time, target) of an entry, padding before them left out, in units of the data."""
-        samples = drawn[:, -len(prepared["target"]) :]
-        paths = in_units(samples[..., 0] if self.net.data.num_targets == 1 else samples, exponents)
-        values = compact(prepared["target"])
+        shown = self.num_shown
+        samples, exponents = drawn[:, -len(prepared["target"]) :, :shown], exponents[:shown]
+        paths = in_units(samples[..., 0] if shown == 1 else samples, exponents)
+        values = compact(prepared["target"][:, :shown])
         if "effect" in prepared:
             paths = restored(paths, prepared["effect"], prepared["link"])
             values = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
         if values.dtype == np.float64:  # the model saw them rounded to float32
-            seen = prepared["observed"]
+            seen = prepared["observed"][:, :shown]
             paths = np.where(seen, values, paths) if paths.ndim == 3 else np.where(seen[:, 0], values[:, 0], paths)
         named = {name: entry.get(name) for name in ("item_id", "info")}
         return SampleForecast(samples=paths, start_date=entry["start"], **named)

@@ -347,7 +347,7 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
     assert isinstance(old, Prepare)
     sizes = (old.cardinality.tolist(), old.static_units.tolist(), old.dynamic_units.tolist(), old.num_targets)
     effects = None if old.effects is None else old.effects.record
-    transform = Prepare(prediction_length, list(old.seasons), list(old.index), *sizes, effects)
+    transform = Prepare(prediction_length, list(old.seasons), list(old.index), *sizes, effects, old.num_past)
     return _changed(predictor, input_transform=transform, prediction_length=prediction_length)
 
 

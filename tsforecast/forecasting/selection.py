@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.bursts import bursts
-from tsforecast.forecasting.candidates import Candidate, bursting, candidates, without_comparison
+from tsforecast.forecasting.candidates import Candidate, bursting, candidates, has_several, without_comparison
 from tsforecast.forecasting.pooling import pooled
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.trials import (
@@ -30,6 +30,11 @@ from tsforecast.progress import follow, silent_trainings
 from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
+
+_OF_SEVERAL = (
+    "of several targets (covariates whose past alone is known among them), bank and issm are separate models whose "
+    "errors are correlated, and gls is one system of all; scores are in units of each target's seasonal error"
+)
 
 
 @dataclass(frozen=True)
@@ -100,12 +105,12 @@ def select(
         compared: The candidates, the cheapest first; None for those of `candidates`.
         weights: Of series in the score, see `tsforecast.forecasting.trials.shares_of`.
     """
-    left = candidates(task) if compared is None else list(compared)
+    left, several = candidates(task) if compared is None else list(compared), has_several(task)
     held_out = comparison(task, seed)
     if held_out is None or len(left) == 1:
         first = without_comparison(task) if compared is None else left[0]
         return _told(Selection(first, (), _too_short(task) if held_out is None else "there is no other"))
-    trials, notes, values = [], [], values_of(held_out)
+    trials, notes, values = [], [_OF_SEVERAL] if several else [], values_of(held_out)
     share, began = shares_of(held_out, values, weights), time.monotonic()
     for candidate in follow(left, "selection", len(left), "candidates"):  # which some may join meanwhile
         if trials and time_budget is not None and time.monotonic() - began > time_budget:
@@ -113,7 +118,7 @@ def select(
             break
         trial, predictor = _trial(candidate, held_out, values, train)
         trials.append(trial)
-        if compared is None and len(trials) == 1 and isinstance(predictor, StateSpacePredictor):
+        if compared is None and not several and len(trials) == 1 and isinstance(predictor, StateSpacePredictor):
             come, said = bursts(predictor, held_out.entries)
             left += bursting(task) if come else []
             notes.append(f"switching models are {'' if come else 'not '}tried: {said}")

@@ -71,11 +71,20 @@ def shares_of(task: ForecastTask, values: NDArray[np.float64], weights: str) -> 
     if weights == "sum":
         size = np.abs(np.nan_to_num(values)).sum()
         return np.full(len(values), 1 / size if size else 0.0)
-    season = default_season(task.freq)
-    units = np.array([_seasonal_error(entry["target"], season) for entry in task.train])
+    season, own = default_season(task.freq), _units_of_targets(task)
+    units = np.array([_seasonal_error((entry["target"].T / own).T, season) for entry in task.train])
     count = np.isfinite(values).sum((1, 2))
     known = (units > 0) & (count > 0)
     return np.where(known, 1 / np.where(known, units * count * max(known.sum(), 1), 1.0), 0.0)
+
+
+def _units_of_targets(task: ForecastTask) -> NDArray[np.float64]:
+    """Return what each of several targets is divided by, lest one outweigh the others; 1 of a single one."""
+    entries, season = list(task.train), default_season(task.freq)
+    if all(np.ndim(entry["target"]) == 1 for entry in entries):
+        return np.ones(1)
+    found = np.array([[_seasonal_error(row, season) for row in entry["target"]] for entry in entries]).mean(0)
+    return np.where(found > 0, found, 1.0)
 
 
 def _seasonal_error(target: NDArray[Any], season: int) -> float:
@@ -123,21 +132,24 @@ def windows_of(task: ForecastTask) -> tuple[list[dict[str, Any]], list[dict[str,
 
 
 def values_of(task: ForecastTask) -> NDArray[np.float64]:
-    """Return the values of `windows_of` by series and window, NaN where one is missing."""
-    _, labels = windows_of(task)
-    each = [np.asarray(label["target"], np.float64).ravel() for label in labels]
+    """Return the values of `windows_of` by series and window, NaN where one is missing.
+
+    Several targets follow each other, each in units of its seasonal error.
+    """
+    (_, labels), own = windows_of(task), _units_of_targets(task)
+    each = [(np.asarray(label["target"], np.float64).T / own).T.ravel() for label in labels]
     return np.stack(each).reshape(len(task.entries), -1, len(each[0]))
 
 
 def quantiles_of(predictor: Predictor, task: ForecastTask) -> NDArray[np.float64]:
     """Return twenty quantiles of each of `values_of`."""
-    pasts, _ = windows_of(task)
+    (pasts, _), own = windows_of(task), _units_of_targets(task)
     # No paths are drawn where quantiles are exact.
     options = {"num_samples": 0} if getattr(predictor, "has_marginals", False) else {}
     found = []
     with expected_alias_warnings():
         for forecast in predictor.predict(pasts, **options):
-            quantiles = forecast_quantiles(forecast, LEVELS)
+            quantiles = forecast_quantiles(forecast, LEVELS) / own
             found.append(np.moveaxis(quantiles, 0, -1).swapaxes(0, -2).reshape(-1, len(LEVELS)))
     return np.stack(found).reshape(len(task.entries), -1, *found[0].shape)
 

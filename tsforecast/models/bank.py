@@ -16,6 +16,7 @@ from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics
+from tsforecast.models.parts.joint_inference import JointInference, joined, of_one_target
 from tsforecast.models.parts.optimisation import BankTraining
 from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.units import Scaling, Units
@@ -141,7 +142,7 @@ def _begun(dynamics: ISSMDynamics, repeats: list[int]) -> ISSMDynamics:
     return dynamics
 
 
-class BankForecaster(AbstractForecaster[BankInference]):
+class BankForecaster(AbstractForecaster[BankInference | JointInference]):
     """Several structures, each under several transformations, with a posterior over them for every series.
 
     It is a switching model whose switch stands still. Noises, dampings and priors of a structure are those of all
@@ -183,11 +184,12 @@ class BankForecaster(AbstractForecaster[BankInference]):
         names = _AUTO if transformations == "auto" else transformations.replace(" ", "").split(",")
         for name in names:
             one_of(tuple(OF_SIZE_ONE), transformations=name)
-        dynamics = BankDynamics(data, structures_of(structures, data.freq), names, scales)
+        own = of_one_target(data)
+        dynamics = BankDynamics(own, structures_of(structures, data.freq), names, scales)
         known = learnt(data.freq) if prior == "learnt" and not dynamics.log_power.is_meta else None
         if known is not None:
             begin(dynamics, known)
-        units = Units(data, Scaling(transformation="none", clip=clip))
-        inference = BankInference(dynamics, units, training.objective)
+        scaling = Scaling(transformation="none", clip=clip)
+        inference = joined(BankInference(dynamics, Units(own, scaling), training.objective), Units(data, scaling))
         super().__init__(data, (training,), inference, ParameterGroups(training.learning_rate))
         self.save_hyperparameters(ignore=RECORDS)

@@ -4,13 +4,14 @@ from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.exact import ExactInference
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics
+from tsforecast.models.parts.joint_inference import JointInference, joined, of_one_target
 from tsforecast.models.parts.optimisation import Training
 from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 
 
-class ISSMForecaster(AbstractForecaster[ExactInference]):
+class ISSMForecaster(AbstractForecaster[ExactInference | JointInference]):
     """A sum of levels, trends and seasons that learns the scales of its noises, its dampings and its prior.
 
     Deep state-space models call this structure ISSM (Rangapuram et al. 2018), and the switching-model papers use it
@@ -45,8 +46,9 @@ class ISSMForecaster(AbstractForecaster[ExactInference]):
         scales: str = "free",
         embedding_dim: int = 10,
     ) -> None:
-        dynamics = ISSMDynamics(data, components, scales, embedding_dim)
-        inference = ExactInference(dynamics, Units(data, scaling), training.objective)
+        own = of_one_target(data)
+        dynamics = ISSMDynamics(own, components, scales, embedding_dim)
+        inference = joined(ExactInference(dynamics, Units(own, scaling), training.objective), Units(data, scaling))
         groups = ParameterGroups(training.learning_rate, ("network.",), training.network_learning_rate)
         super().__init__(data, (training, scaling), inference, groups)
         self.save_hyperparameters(ignore=RECORDS)

@@ -11,6 +11,7 @@ from tsforecast.core import Gaussian
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.particles.state import ParticleState
 from tsforecast.models.parts.bounds import above_zero, at_least
+from tsforecast.models.parts.correlation import Correlation
 
 Batch = dict[str, Any]
 
@@ -133,12 +134,26 @@ class PoolState:
 
 @register_record
 @dataclasses.dataclass(frozen=True)
+class JointState:
+    """The beliefs of several targets at the end of the past.
+
+    Attributes:
+        members: The belief of each.
+        correlation: Of their errors.
+    """
+
+    members: tuple["Belief", ...]
+    correlation: Correlation
+
+
+@register_record
+@dataclasses.dataclass(frozen=True)
 class Belief:
     """All of the past that the future needs.
 
     Attributes:
-        state: Belief over the last state, in scaled units: a Gaussian, particles with switches, those of a bank, or the
-            beliefs of a pool.
+        state: Belief over the last state, in scaled units: a Gaussian, particles with switches, those of a bank, the
+            beliefs of a pool, or those of several targets.
         location: Centre of the scaling, frozen when filtering began, in float64.
         scale: Unit of the scaling, frozen likewise.
         series: Who the series are.
@@ -147,7 +162,7 @@ class Belief:
             them; infinite where there was none.
     """
 
-    state: Gaussian | ParticleState | BankState | PoolState
+    state: Gaussian | ParticleState | BankState | PoolState | JointState
     location: Float[Tensor, "series target"]
     scale: Float[Tensor, "series target"]
     series: Series
@@ -170,6 +185,12 @@ class Belief:
     def pool(self) -> PoolState:
         """Return the beliefs of a pool of models."""
         assert isinstance(self.state, PoolState)
+        return self.state
+
+    @property
+    def joint(self) -> JointState:
+        """Return the beliefs of several targets."""
+        assert isinstance(self.state, JointState)
         return self.state
 
     @property

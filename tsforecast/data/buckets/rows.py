@@ -52,6 +52,10 @@ def selected(folder: Path, survey: Survey, given: Columns, only: bool) -> Column
     Raises:
         ValueError: If one is not there, or has another role.
     """
+    if given.past_covariates:
+        raise ValueError(
+            f"{folder}: {option('past_covariates')} does not go with buckets, which do not keep such columns"
+        )
     own = survey.columns
     target = own.target if given.wide or given.target is None else given.target
     found = replace(own, target=target, holidays=given.holidays)

@@ -99,5 +99,6 @@ class StreamedEntries(Sequence[Entry]):
 def shortened(entry: Entry, steps: int) -> Entry:
     """Return an entry without the last steps of its target; its covariates end with the target."""
     length = entry[FieldName.TARGET].shape[-1] - steps
-    names = [name for name in (FieldName.TARGET, FieldName.FEAT_DYNAMIC_REAL) if name in entry]
+    fields = (FieldName.TARGET, FieldName.FEAT_DYNAMIC_REAL, FieldName.PAST_FEAT_DYNAMIC_REAL)
+    names = [name for name in fields if name in entry]
     return {**entry, **{name: np.asarray(entry[name])[..., :length] for name in names}}

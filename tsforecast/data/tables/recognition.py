@@ -117,6 +117,7 @@ def _as_written(path: Path, names: list[str], columns: Columns) -> Columns:
         timestamp=stamps[0] if isinstance(columns.timestamp, str) else stamps or None,
         target=target[0] if isinstance(columns.target, str) and target else target or None,
         covariates=[actual(name) for name in columns.covariates],
+        past_covariates=[actual(name) for name in columns.past_covariates],
         static_categories=[actual(name) for name in columns.static_categories],
         static_reals=[actual(name) for name in columns.static_reals],
     )
@@ -186,7 +187,7 @@ def _is_numbered(sample: pd.DataFrame, names: list[str]) -> bool:
 
 def _resolve_wide(path: Path, names: list[str], columns: Columns, stamps: list[str]) -> Columns:
     """Time stamps, and one series in each of the other columns."""
-    for role in ("item", "covariates", "static_categories", "static_reals"):
+    for role in ("item", "covariates", "past_covariates", "static_categories", "static_reals"):
         if getattr(columns, role):
             raise ValueError(
                 f"{path}: {option(role)} does not go with {option('wide')}: a wide table has time stamps and "
@@ -243,7 +244,7 @@ def description(names: list[str], columns: Columns, dates: int = 0) -> str:
     else:
         parts.append(f"time {together(columns.stamps)}")
         parts += [] if columns.wide else [f"target {listed(columns.targets, 5)}"]
-    for role in ("covariates", "static_categories", "static_reals"):
+    for role in ("covariates", "past_covariates", "static_categories", "static_reals"):
         if found := list(getattr(columns, role)):
             parts.append(f"{role.replace('_', ' ')} {listed(found, 5)}")
     used = {*columns.items, *columns.stamps, *columns.numbers, *columns.static_categories}

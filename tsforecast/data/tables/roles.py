@@ -21,6 +21,8 @@ class Columns:
             `TIMESTAMP_NAMES`, units of time (`Month`), or a first column of dates.
         target: One column, or several for a vector at each step. None: one of `TARGET_NAMES`, or the only column left.
         covariates: Numbers known ahead of time (prices, holidays), which become `feat_dynamic_real`.
+        past_covariates: Numbers whose past alone is known (weather as observed, visitors), which become
+            `past_feat_dynamic_real`: models of several targets forecast them beside the target.
         static_categories: Text or numbers constant within a series, which become codes in `feat_static_cat`.
         static_reals: Numbers constant within a series, which become `feat_static_real`.
         timestamp_format: As `strptime` takes it, e.g. "%d/%m/%Y"; None: ISO 8601 or whatever is unambiguous.
@@ -35,6 +37,7 @@ class Columns:
     timestamp: str | Sequence[str] | None = None
     target: str | Sequence[str] | None = None
     covariates: Sequence[str] = ()
+    past_covariates: Sequence[str] = ()
     static_categories: Sequence[str] = ()
     static_reals: Sequence[str] = ()
     timestamp_format: str | None = None
@@ -60,7 +63,7 @@ class Columns:
     @property
     def numbers(self) -> list[str]:
         """All columns that hold numbers."""
-        return [*self.targets, *self.covariates, *self.static_reals]
+        return [*self.targets, *self.covariates, *self.past_covariates, *self.static_reals]
 
 
 def column_option(name: str, value: str | bool | Sequence[str] | None = None) -> str:

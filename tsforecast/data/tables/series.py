@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.calendar.stamps import BEGINNING, STAMP, find_places
 from tsforecast.data.magnitude import compact
+from tsforecast.data.past import PAST
 from tsforecast.data.tables.cells import Stamps, numbers, timestamps
 from tsforecast.data.tables.naming import CELLS, item_cells
 from tsforecast.data.tables.regular import grid_steps, infer_frequency
@@ -85,6 +86,7 @@ def series_of(
     cells = item_cells(table, bounds[:-1])
     targets = np.stack([numbers(table, name) for name in columns.targets])
     covariates = [numbers(table, name, gaps=False) for name in columns.covariates]
+    past = np.array([numbers(table, name) for name in columns.past_covariates]).reshape(-1, len(stamps))
     static, categories = static_features(table, bounds, categories)
     # Without its cells, which messages do not need and would keep in memory.
     ends, entries = replace(table, frame=table.frame[[]]), []
@@ -94,6 +96,9 @@ def series_of(
             rows = slice(rows.start + int(np.argmax(~np.isnan(targets[0, rows]))), rows.stop)
         entry = {"item_id": item, "start": to_period(stamps[rows.start], freq)}
         entry |= _on_grid(steps[rows] - steps[rows.start], targets[:, rows], [column[rows] for column in covariates])
+        if len(past):  # as targets, on the same grid
+            beside = _on_grid(steps[rows] - steps[rows.start], past[:, rows], [])["target"]
+            entry[PAST] = beside[:, : entry["target"].shape[1]]
         if isinstance(columns.target, str):
             entry["target"] = entry["target"][0]
         entry |= {name: values[index] for name, values in static.items()}

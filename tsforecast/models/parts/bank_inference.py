@@ -110,6 +110,12 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
 
         The log-likelihood of a step is that of the mixture, with the weights after the step before.
         """
+        return self.filter_weighted(batch, belief)[:2]
+
+    def filter_weighted(
+        self, batch: Batch, belief: Belief | None = None
+    ) -> tuple[Belief, Float[Tensor, "time series"], list[Float[Tensor, "time series transformation"]]]:
+        """Return the result of `filter`, and the weights of all models before each step."""
         location, scale = self.scale_of(batch, belief)
         past, series = near(self.slice_of(batch, "past"), location, scale), self.series_of(batch, belief)
         before = None if belief is None else belief.bank
@@ -118,9 +124,11 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         start = torch.zeros_like(state.evidence) if before is None else before.evidence
         sums = discounted(terms.evidence.flatten(2), seen, start.flatten(1), self.dynamics.forgetting)
         before_step = sums[:-1].view_as(terms.evidence)
-        steps = torch.logsumexp((self.dynamics.log_weight(before_step) + terms.density).flatten(2), 2)
+        log_weight = self.dynamics.log_weight(before_step)
+        steps = torch.logsumexp((log_weight + terms.density).flatten(2), 2)
         log_likelihood = torch.where(seen, steps + (scale / state.size).squeeze(1).log(), 0.0)
-        return Belief(state, location, scale, Series.of(batch)), log_likelihood
+        after = Belief(state, location, scale, Series.of(batch))
+        return after, log_likelihood, list(log_weight.exp().unbind(2))
 
     def squared_errors(self, batch: Batch) -> Float[Tensor, "time series"]:
         """Return the squared errors of the batch's past in units of the noise of all series; NaN of missing values.

@@ -106,6 +106,13 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
         state, terms = model.system.posterior(prior, *scaled(time_slice, location, scale))
         return Belief(state, location, scale, Series.of(batch), model.memory), terms
 
+    def filter_weighted(
+        self, batch: Batch, belief: Belief | None = None
+    ) -> tuple[Belief, Float[Tensor, "time series"], list[Float[Tensor, "1 series 1"]]]:
+        """Return the result of `filter`, and a weight of 1."""
+        after, terms = self.filter(batch, belief)
+        return after, terms, [x.unsqueeze(0) for x in self.weights(after)]
+
     def predictive(self, belief: Belief, future: Batch) -> Gaussian:
         """Return the joint Gaussian of the horizon in closed form, given its known values.
 

@@ -237,3 +237,9 @@ class AbstractLinearMixture(AbstractInference[SomeDynamics], abc.ABC, Generic[So
     @abc.abstractmethod
     def weights(self, belief: Belief) -> list[Float[Tensor, "series transformation"]]:
         """Return the weights of all models, in the order of `members_of`."""
+
+    @abc.abstractmethod
+    def filter_weighted(
+        self, batch: Batch, belief: Belief | None = None
+    ) -> tuple[Belief, Float[Tensor, "time series"], list[Float[Tensor, "#time series transformation"]]]:
+        """Return the result of `filter`, and the weights of all models before each step, as `weights` orders them."""

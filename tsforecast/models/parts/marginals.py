@@ -27,7 +27,8 @@ class Marginals:
     its transformation. Components may differ in both. A deviation of 0 is a value that is known.
 
     Attributes:
-        log_weight: Normalised over the components; with a horizon where each step has weights of its own.
+        log_weight: Normalised over the components; with a horizon where each step has weights of its own, and with
+            targets where each of these has.
         mean: Means in transformed units, which are not scaled.
         deviation: Standard deviations in the same units.
         size: What each component divides values by before it transforms them.
@@ -37,7 +38,11 @@ class Marginals:
         bounds: Lowest and highest values, to which others are set; None for none.
     """
 
-    log_weight: Float[Tensor, "series component"] | Float[Tensor, "series component horizon"]
+    log_weight: (
+        Float[Tensor, "series component"]
+        | Float[Tensor, "series component horizon"]
+        | Float[Tensor, "series component #horizon target"]
+    )
     mean: Float[Tensor, "series component horizon target"]
     deviation: Float[Tensor, "series component horizon target"]
     size: Float[Tensor, "series component target"]
@@ -93,6 +98,11 @@ class Marginals:
         own = [part.names or ("",) * len(part.transformations) for part in parts]
         called = [f"{name}: {one}" if one else name for name, ones in zip(names, own, strict=True) for one in ones]
         transformations = tuple(name for part in parts for name in part.transformations)
+        most = max(weight.ndim for weight in weights)
+        if most > 2:  # of each step, or target
+            wide = [x.reshape(*x.shape, *[1] * (most - x.ndim)) for x in weights]
+            shape = mean.shape[2:most]
+            weights = [x.expand(*x.shape[:2], *shape) for x in wide]
         return cls(torch.cat(weights, 1), mean, deviation, size, transformations, parts[0].clip, tuple(called))
 
     def quantile(self, levels: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
@@ -136,8 +146,8 @@ class Marginals:
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
         weight = self.log_weight.softmax(1)  # normalised in this precision: what lacks would be a share of the mean
-        weight = weight if weight.ndim == 3 else weight.unsqueeze(-1)
-        return self._clipped((weight.unsqueeze(-1) * self.component_means()).sum(1))
+        weight = weight.reshape(*weight.shape, *[1] * (4 - weight.ndim))
+        return self._clipped((weight * self.component_means()).sum(1))
 
     def component_means(self) -> Float[Tensor, "series component horizon target"]:
         """Return the mean of each component in the units of the data, after clipping."""
@@ -166,12 +176,25 @@ class Marginals:
         """Return the distributions of some of the series, in tensors of their own."""
         return map_tensors(lambda x: x[series].clone(), self)
 
+    def behind(self, steps: int) -> "Marginals":
+        """Return the distributions of the steps behind the first ones."""
+        if not steps:
+            return self
+        mean, deviation = self.mean[:, :, steps:], self.deviation[:, :, steps:]
+        weight = self.log_weight
+        weight = weight[:, :, steps:] if weight.ndim > 2 and weight.shape[2] > 1 else weight
+        return dataclasses.replace(self, log_weight=weight, mean=mean, deviation=deviation)
+
     def of_target(self, target: int) -> "Marginals":
         """Return the distributions of one of the targets."""
-        mean, deviation = (x[..., target : target + 1] for x in (self.mean, self.deviation))
-        size = self.size[..., target : target + 1]
-        bounds = None if self.bounds is None else self.bounds[..., target : target + 1]
-        return dataclasses.replace(self, mean=mean, deviation=deviation, size=size, bounds=bounds)
+        return self.of_targets(slice(target, target + 1))
+
+    def of_targets(self, targets: slice) -> "Marginals":
+        """Return the distributions of some of the targets."""
+        mean, deviation, size = (x[..., targets] for x in (self.mean, self.deviation, self.size))
+        bounds = None if self.bounds is None else self.bounds[..., targets]
+        weight = self.log_weight[..., targets] if self.log_weight.ndim == 4 else self.log_weight
+        return dataclasses.replace(self, log_weight=weight, mean=mean, deviation=deviation, size=size, bounds=bounds)
 
     def _of_components(self, normal: Float[Tensor, " level"]) -> list[Float[Tensor, "level series horizon target"]]:
         """Return the quantiles of each component, given those of the standard normal distribution."""
@@ -190,6 +213,8 @@ class Marginals:
     def _weight(self) -> Float[Tensor, "cell component"]:
         """Return the weights of the components, a row for each series, step and target."""
         weight = self.log_weight.exp()
+        if weight.ndim == 4:  # of each target
+            weight = weight.expand(-1, -1, *self.mean.shape[2:]).flatten(2)
         if weight.ndim == 3:  # of each step
             weight = weight.transpose(1, 2).flatten(0, 1)
         return weight.repeat_interleave(self.mean[:, 0].numel() // len(weight), 0)

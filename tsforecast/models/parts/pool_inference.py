@@ -98,6 +98,13 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
         each = zip(self._linear, belief.pool.members, self.dynamics.log_weight.exp().tolist(), strict=True)
         return [share * weight for one, known, share in each for weight in one.weights(known)]
 
+    def filter_weighted(
+        self, batch: Batch, belief: Belief | None = None
+    ) -> tuple[Belief, Float[Tensor, "time series"], list[Float[Tensor, "1 series transformation"]]]:
+        """Return the result of `filter`, and the weights behind the last step."""
+        after, terms = self.filter(batch, belief)
+        return after, terms, [weight.unsqueeze(0) for weight in self.weights(after)]
+
     @property
     def lead(self) -> int:
         """Return the number of the member that these units belong to."""

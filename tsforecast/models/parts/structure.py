@@ -44,7 +44,8 @@ class Structure:
         """
         if data.num_targets != 1:
             raise ValueError(
-                f"a sum of components is one target, got {data.num_targets}: forecast them as series, or take gls"
+                f"a sum of components is one target, got {data.num_targets}: forecast them as series, or take bank, "
+                "issm or gls without components"
             )
         names = component_names(components, data.freq)
         return cls(
