@@ -1,5 +1,7 @@
 """Forecasts of hierarchies: paths that add up, their marginals, values that stay positive, and frames."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ import tsforecast
 from tsforecast.data import Columns, read_task
 from tsforecast.data.hierarchy import ALL, Hierarchy, find_hierarchy, with_levels
 from tsforecast.forecasting import coherent
-from tsforecast.forecasting.coherent import Marginals, coherent_forecasts, joint_paths
+from tsforecast.forecasting.coherent import Joint, Marginals, coherent_forecasts, joint_paths
 from tsforecast.forecasting.reconciliation import Correlation
 
 STEPS, HORIZON = 40, 3
@@ -79,7 +81,7 @@ def test_paths_have_the_joint_distribution_given_the_sums():
     loading = np.sqrt(np.array([[0.6], [0.5], [0.4], [0.3], [0.2]]))
     across = Correlation(1 - np.square(loading[:, 0]), loading)
     count = 20_000
-    paths = joint_paths(marginals, TREE, across, np.eye(1), count, np.zeros(3, bool), rng)[:, 0]
+    paths = joint_paths(marginals, TREE, Joint(across, across, np.eye(1)), count, np.zeros(3, bool), rng)[:, 0]
     covariance = (np.diag(across.own) + loading @ loading.T) * np.outer(deviation, deviation)
     gap = np.concatenate([np.eye(2), -TREE.sums.toarray()], axis=1)
     gain = covariance @ gap.T @ np.linalg.inv(gap @ covariance @ gap.T)
@@ -93,36 +95,60 @@ def test_steps_of_a_path_move_together():
     marginals = Marginals(np.zeros((5, 2)), np.tile(coherent._SCORES, (5, 2, 1)))
     across = Correlation(np.ones(5), np.zeros((5, 1)))
     over_time = np.array([[1.0, 0.8], [0.8, 1.0]])
-    paths = joint_paths(marginals, TREE, across, over_time, 10_000, np.zeros(3, bool), np.random.default_rng(0))
+    joint = Joint(across, across, over_time)
+    paths = joint_paths(marginals, TREE, joint, 10_000, np.zeros(3, bool), np.random.default_rng(0))
     for node in range(5):
         found = np.corrcoef(paths[:, :, node].T)[0, 1]
         assert abs(found - 0.8) < 5 * (1 - 0.8**2) / np.sqrt(10_000)
 
 
-def test_series_that_were_never_negative_stay_so_and_it_is_said(caplog):
-    mean = np.array([60.0, 12, 6, 6, 60])
-    marginals = Marginals(mean[:, None], np.maximum(mean[:, None] + 5 * coherent._SCORES, 0)[:, None])
-    across = Correlation(np.ones(5), np.zeros((5, 1)))
+@pytest.mark.parametrize(("deviation", "is_said"), [(0.65, True), (3.0, False)])
+def test_series_that_were_never_negative_stay_so_and_it_is_said(deviation, is_said, caplog):
     caplog.set_level("INFO")
-    drawn = [
-        joint_paths(marginals, TREE, across, np.eye(1), 2000, positive, np.random.default_rng(0))[:, 0]
-        for positive in (np.zeros(3, bool), np.array([True, True, False]))
-    ]
-    assert (drawn[0][:, 2:4] < 0).any()
-    assert (drawn[1] >= 0).all()
-    np.testing.assert_allclose(drawn[1][:, 0], drawn[1][:, 2:].sum(1), atol=1e-8)
-    np.testing.assert_allclose(drawn[1][:, 0].mean(), drawn[0][:, 0].mean(), atol=0.5)  # of a deviation of five
-    assert len([one for one in caplog.messages if "would be below 0" in one]) == 1
+    mean, spread = np.array([60.0, 0.5, 3, 3, 60]), np.array([5.0, deviation / 2, deviation, deviation, 5])
+    quantiles = np.maximum(mean[:, None] + spread[:, None] * coherent._SCORES, 0)  # from 0 up, if three deviations are
+    marginals = Marginals(mean[:, None], quantiles[:, None])
+    independent = Correlation(np.ones(5), np.zeros((5, 1)))
+    joint = Joint(independent, independent, np.eye(1))
+    free, positive = (
+        joint_paths(marginals, TREE, joint, 2000, np.full(3, bound), np.random.default_rng(0))[:, 0]
+        for bound in (False, True)
+    )
+    assert (free[:, 2:4] < 0).any()
+    assert (positive >= 0).all()
+    np.testing.assert_allclose(positive[:, 0], positive[:, 2:].sum(1), atol=1e-8)
+    assert any("were below 0, and are 0" in one for one in caplog.messages) == is_said
+    assert (positive[:, 2] == 0).mean() >= (0 if is_said else special.ndtr(-1))  # forecast to be 0: stays so
+
+
+def test_values_keep_the_mean_and_zeros():
+    known = np.array([0.0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12])
+    marginals = Marginals(np.array([[4.0], [4.0]]), np.stack([known, known - 2])[:, None])
+    values = marginals.values(0, np.tile([-3.0, -2.5, 0.15, 3.5], (2, 1)))
+    np.testing.assert_allclose(values.mean(1), 4)
+    np.testing.assert_allclose(values[0], np.array([0, 0, 5.5, 13]) * 4 / 4.625)
+    np.testing.assert_allclose(values[1], np.array([-2, -2, 3.5, 11]) + 4 - 2.625)
 
 
 def test_scores_of_values_invert_quantiles():
-    known = np.array([0.0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12])
-    marginals = Marginals(np.zeros((1, 1)), known[None, None])
-    assert marginals.scores(np.array([[5.0]]))[0, 0] == coherent._SCORES[7]
-    assert marginals.scores(np.array([[0.0]]))[0, 0] == coherent._SCORES[1]  # the middle of what is 0
-    assert np.isnan(marginals.scores(np.array([[np.nan]])))
-    values = marginals.values(0, np.array([[0.15, 3.5]]))
-    np.testing.assert_allclose(values, [[5.5, 13.0]])
+    samples = np.repeat(coherent._SCORES.searchsorted(special.ndtri((np.arange(999) + 0.5) / 999))[:, None], 3, axis=1)
+    start = pd.Period("2024-01-01", "D")
+    found = coherent._scores([SampleForecast(samples, start)], np.array([[7.0, 100.0, np.nan]]))
+    assert abs(found[0, 0]) < 0.3
+    assert found[0, 1] == coherent._FARTHEST
+    assert np.isnan(found[0, 2])
+
+
+def test_short_series_move_together_as_their_changes(nodes, caplog):
+    tree, task = nodes
+    caplog.set_level("INFO")
+    short = [{**entry, "target": entry["target"][:6]} for entry in task.entries]
+    joint = Joint.of(_by_mean, replace(task, entries=short))
+    assert any("too many or too short for windows" in one for one in caplog.messages)
+    assert not joint.weighed.common.any()
+    changes = np.diff([entry["target"] for entry in short])
+    full = np.diag(joint.drawn.own) + joint.drawn.common @ joint.drawn.common.T
+    np.testing.assert_allclose(full, np.corrcoef(changes), atol=1e-8)
 
 
 def test_a_frame_of_forecasts_has_all_sums(frame):

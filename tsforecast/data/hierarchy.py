@@ -226,7 +226,7 @@ def _matrix(given: Any) -> pd.DataFrame:
     for names, what in ((frame.index, "row"), (frame.columns, "column")):
         if (twice := names[names.duplicated()]).size:
             raise ValueError(f"the summing matrix has two {what}s {twice[0]!r}; expected each name once")
-    numbers = frame.apply(pd.to_numeric, errors="coerce")
+    numbers: Any = frame.apply(pd.to_numeric, errors="coerce")
     if (wrong := ~np.isfinite(numbers.to_numpy(float))).any():
         row, column = np.argwhere(wrong)[0]
         place = f"row {frame.index[row]!r}, column {frame.columns[column]!r}"
@@ -282,7 +282,7 @@ def _sums(tree: Hierarchy, entries: Mapping[str, dict[str, Any]], task: Forecast
         info |= {CELLS: tree.cells[name]} if len(tree.cells.get(name, ())) > 1 else {}
         entry = {"item_id": name, "start": first["start"], "target": compact(own[None])[0]}
         if covariates is not None:
-            share = np.abs(tree.sums[[row]])
+            share = abs(tree.sums[[row]])
             seen = share @ (~np.isnan(covariates[0])).astype(float)
             means = [(share @ np.nan_to_num(one) / np.maximum(seen, 1e-300))[0] for one in covariates]
             entry["feat_dynamic_real"] = compact(np.stack(means))
@@ -311,7 +311,7 @@ def _totals(tree: Hierarchy, values: NDArray[np.float64], names: Sequence[str]) 
         if own.any():
             filled[row] = np.where(begun[row], np.interp(steps, steps[own], values[row, own]), 0.0)
     gaps = begun & ~known
-    size = np.abs(tree.sums)
+    size = abs(tree.sums)
     total, part, whole = tree.sums @ filled, size @ (gaps * np.abs(filled)), size @ np.abs(filled)
     is_begun = size @ begun.astype(float) > 0
     is_open = (size @ gaps.astype(float) > 0) & ((part > _FILLED * whole) | (whole == 0))

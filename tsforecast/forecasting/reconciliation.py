@@ -38,29 +38,43 @@ class Correlation:
         return drawn + (self.common @ shared).reshape(nodes, steps, count)
 
 
+def unshrunk(residuals: Array) -> Correlation:
+    """Return the correlation of residuals as it is, of no more columns than times.
+
+    Args:
+        residuals: Of shape (node, time), NaN where missing; a node without residuals is correlated with none.
+    """
+    deviations, scores = _standardised(residuals)
+    return Correlation((deviations == 0).astype(float), scores / np.sqrt(residuals.shape[1]))
+
+
 def shrunk(residuals: Array) -> tuple[Array, Correlation]:
     """Return standard deviations of residuals, and their correlation, shrunk towards none.
 
     The share that is left out minimises the expected squared error (Schaefer and Strimmer 2005).
 
     Args:
-        residuals: Of shape (node, time), NaN where missing; a node without residuals is correlated with none.
+        residuals: As for `unshrunk`.
     """
+    deviations, scores = _standardised(residuals)
+    times = residuals.shape[1]
+    among = np.square(scores.T @ scores).sum() / times**2 - (deviations > 0).sum()
+    fourth = (np.square(np.square(scores).sum(0)) - np.square(np.square(scores)).sum(0)).sum()
+    variance = (fourth - times * among) / (times * (times - 1))
+    share = float(np.clip(variance / among, 0.0, 1.0)) if among > 0 else 1.0
+    common = np.sqrt((1 - share) / times) * scores
+    return deviations, Correlation(1 - np.square(common).sum(1), common)
+
+
+def _standardised(residuals: Array) -> tuple[Array, Array]:
+    """Return standard deviations, and residuals whose rows have a mean square of 1, with missing ones as 0."""
     seen = ~np.isnan(residuals)
     count = seen.sum(1)
     centre = np.where(seen, residuals, 0).sum(1) / np.maximum(count, 1)
     centred = np.where(seen, residuals - centre[:, None], 0.0)
     squares = np.square(centred).sum(1)
-    deviations = np.sqrt(squares / np.maximum(count - 1, 1))
-    times = residuals.shape[1]
-    # With missing values as 0, rows keep a mean square of 1.
-    scores = centred * np.sqrt(times / np.where(squares > 0, squares, np.inf))[:, None]
-    among = np.square(scores.T @ scores).sum() / times**2 - (squares > 0).sum()
-    fourth = (np.square(np.square(scores).sum(0)) - np.square(np.square(scores)).sum(0)).sum()
-    variance = (fourth - times * among) / (times * max(times - 1, 1))
-    share = float(np.clip(variance / among, 0.0, 1.0)) if among > 0 else 1.0
-    common = np.sqrt((1 - share) / times) * scores
-    return deviations, Correlation(1 - np.square(common).sum(1), common)
+    scores = centred * np.sqrt(residuals.shape[1] / np.where(squares > 0, squares, np.inf))[:, None]
+    return np.sqrt(squares / np.maximum(count - 1, 1)), scores
 
 
 class SumConditioning:
@@ -76,7 +90,7 @@ class SumConditioning:
     """
 
     def __init__(self, sums: sparse.csr_array, deviations: Array, correlation: Correlation) -> None:
-        self.sums, self._aggregates = sums, sums.shape[0]
+        self.sums, self._aggregates = sums, len(deviations) - sums.shape[1]
         sizes = np.maximum(deviations, _LEAST * float(np.median(deviations[deviations > 0])))
         self._own, self._common = np.square(sizes) * correlation.own, sizes[:, None] * correlation.common
         lower = sums @ sparse.diags_array(self._own[self._aggregates :]) @ sums.T
