@@ -140,7 +140,7 @@ def test_scores_of_values_invert_quantiles():
 
 
 def test_short_series_move_together_as_their_changes(nodes, caplog):
-    tree, task = nodes
+    _, task = nodes
     caplog.set_level("INFO")
     short = [{**entry, "target": entry["target"][:6]} for entry in task.entries]
     joint = Joint.of(_by_mean, replace(task, entries=short))

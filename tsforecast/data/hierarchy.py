@@ -220,7 +220,11 @@ def _matrix(given: Any) -> pd.DataFrame:
         path = Path(given if isinstance(given, str) else given[0])
         if not path.exists():
             raise FileNotFoundError(f"there is no summing matrix {path}")
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype={0: str})
+        frame = (
+            pd.read_parquet(path)
+            if path.suffix == ".parquet"
+            else pd.read_csv(path, dtype={0: str}, keep_default_na=False)
+        )
         frame = frame.set_index(frame.columns[0])
     frame = frame.set_axis(frame.index.astype(str), axis=0).set_axis(frame.columns.astype(str), axis=1)
     for names, what in ((frame.index, "row"), (frame.columns, "column")):

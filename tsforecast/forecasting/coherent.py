@@ -219,7 +219,7 @@ def joint_paths(
         rng: Draws the paths.
     """
     sums, deviations, below = tree.distinct, marginals.deviations, 0
-    steps, first = marginals.mean.shape[1], sums.shape[0]
+    steps, first = marginals.mean.shape[1], len(tree.places[0])
     drawn = joint.drawn.sample(count, steps, rng)
     drawn = np.einsum("hk,nks->nhs", np.linalg.cholesky(joint.over_time), drawn, optimize=True)
     middles = special.ndtri((np.arange(count) + 0.5) / count)

@@ -90,7 +90,7 @@ class SumConditioning:
     """
 
     def __init__(self, sums: sparse.csr_array, deviations: Array, correlation: Correlation) -> None:
-        self.sums, self._aggregates = sums, len(deviations) - sums.shape[1]
+        self.sums, self._aggregates = sums, len(sums.indptr) - 1
         sizes = np.maximum(deviations, _LEAST * float(np.median(deviations[deviations > 0])))
         self._own, self._common = np.square(sizes) * correlation.own, sizes[:, None] * correlation.common
         lower = sums @ sparse.diags_array(self._own[self._aggregates :]) @ sums.T
