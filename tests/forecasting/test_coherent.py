@@ -12,6 +12,7 @@ import tsforecast
 from tsforecast.data import Columns, read_task
 from tsforecast.data.hierarchy import ALL, Hierarchy, find_hierarchy, with_levels
 from tsforecast.forecasting import coherent
+from tsforecast.forecasting.at_once import fitted
 from tsforecast.forecasting.coherent import Joint, Marginals, coherent_forecasts, joint_paths
 from tsforecast.forecasting.reconciliation import Correlation
 
@@ -162,3 +163,15 @@ def test_a_frame_of_forecasts_has_all_sums(frame):
     np.testing.assert_allclose(means[("W", ALL)], shops["W"]["E"], atol=1e-12)
     with pytest.raises(ValueError, match="start='common' with a hierarchy"):
         tsforecast.forecast(frame, HORIZON, columns={"target": "sales"}, hierarchy="region/shop", start="each")
+
+
+def test_scores_of_exact_forecasts_are_those_among_their_quantiles(frame):
+    columns = Columns(item=["region", "shop"], target="sales")
+    task = read_task(frame, "D", HORIZON, columns=columns, beyond=True)
+    forecasts = list(fitted(task).predict(task.latest, num_samples=0))
+    actual = np.tile([[15.0, 22.0, np.nan]], (len(SHOPS), 1))
+    found = coherent._scores(forecasts, actual)
+    assert np.isnan(found[:, 2]).all()
+    for k, score in np.ndenumerate(found[:, :2]):  # the quantile of the probability below a value is the value
+        again = forecasts[k[0]].quantile(float(special.ndtr(score)))[k[1]]
+        np.testing.assert_allclose(again, actual[k], rtol=1e-6)

@@ -144,7 +144,7 @@ def _groups(given: Given) -> list[list[str]] | None:
     """Return the columns of every group; None for a summing matrix."""
     if isinstance(given, pd.DataFrame):
         return None
-    parts = [given] if isinstance(given, str) else list(given)
+    parts = [given] if isinstance(given, str) else [*map(str, given)] if isinstance(given, Sequence) else [str(given)]
     if len(parts) == 1 and parts[0].lower().endswith((".csv", ".csv.gz", ".parquet")):
         return None
     groups = [[name.strip() for name in part.split("/")] for part in parts]

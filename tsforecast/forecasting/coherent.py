@@ -22,6 +22,7 @@ from tsforecast.data.tables.naming import CELLS
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.exact import ExactForecast, normal_scores
 from tsforecast.forecasting.reconciliation import Correlation, SumConditioning, shrunk, unshrunk
+from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,9 @@ def window_scores(predict: Predict, task: ForecastTask) -> Array:
         ]
         long = [k for k, entry in enumerate(past) if (~np.isnan(entry["target"])).sum() > 1]
         ahead = replace(task, entries=[past[k] for k in long]).latest
-        forecasts = list(predict(ahead))
+        # Of these series, the forecasts of the end say it.
+        with warnings_only("tsforecast.forecasting.histories", logging.ERROR):
+            forecasts = list(predict(ahead))
         actual = np.stack([task.entries[k]["target"][len(past[k]["target"]) :][:horizon] for k in long])
         scores = np.full((len(lengths), horizon), np.nan)
         scores[long] = _scores(forecasts, np.asarray(actual, np.float64))
