@@ -13,6 +13,7 @@ from tsforecast.cli.option_groups import (
     ColumnOptions,
     DeviceOptions,
     ForecastOptions,
+    HierarchyOptions,
     LearningOptions,
     LengthOptions,
     RunOptions,
@@ -40,7 +41,7 @@ class Bucket(ColumnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast(SeedOptions, ThreadOptions, ColumnOptions):
+class Forecast(SeedOptions, ThreadOptions, HierarchyOptions, ColumnOptions):
     """Forecast the series of a file at once, into a table and a picture."""
 
     data: str = option(text="CSV, Parquet or a GluonTS folder (see docs/data.md)", place="FILE", reads="file")
@@ -116,7 +117,7 @@ class Compare(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict(LengthOptions, AnswerOptions):
+class Predict(LengthOptions, HierarchyOptions, AnswerOptions):
     """Forecast beyond the end of a file, or of the data that the model was trained with."""
 
     known: str | None = option(None, "future target values, taken as given: item, time stamp, target", reads="file")

@@ -14,6 +14,7 @@ from tsforecast.cli import bulk_options, options
 from tsforecast.cli.commands import Forecast as Chosen
 from tsforecast.cli.predict import weighed
 from tsforecast.data import ForecastTask, read_task
+from tsforecast.data.hierarchy import find_hierarchy, with_levels
 from tsforecast.data.task import with_windows
 from tsforecast.evaluation import fit_baseline, score
 from tsforecast.forecasting.at_once import fitted
@@ -43,16 +44,22 @@ def run(chosen: Chosen) -> int:
     if not out.name.lower().endswith(bulk_options.SUFFIXES):
         raise ValueError(f"expected --output to end with {', '.join(bulk_options.SUFFIXES)}, got {out.name!r}")
     roles = options.columns(vars(chosen))
-    task = read_task(path, chosen.freq, chosen.horizon, columns=roles, beyond=True)
+    tree, given = None, chosen.hierarchy
+    task = read_task(path, chosen.freq, chosen.horizon, columns=with_levels(roles, given), beyond=True)
+    if given is not None:
+        tree, task = find_hierarchy(given, task.ending_together(), roles.items)
     held_out = _held_out(task)
     predictor = fitted(held_out or task, chosen.seed)
     _compare(predictor, held_out)
     ahead = task.ending_together()
     drawn: list[Forecast] = []
     weights: dict[str, float] = {}
-    num_samples = 0 if predictor.has_marginals else None
     torch.manual_seed(chosen.seed)
-    found = weighed(predictor.predict(ahead.latest, num_samples=num_samples), weights)
+    if tree is None:
+        num_samples = 0 if predictor.has_marginals else None
+        found = weighed(predictor.predict(ahead.latest, num_samples=num_samples), weights)
+    else:
+        found = predictor.predict_sums(ahead, tree, seed=chosen.seed)
     forecasts = _kept(found, drawn, chosen.plot_series)
     bulk_options.write(forecasts, levels, ahead.targets, task.columns, out)
     _tell(predictor, weights, len(ahead.entries))

@@ -67,9 +67,14 @@ class Opened:
         found = load_predictor(self.folder / runs.PREDICTOR, self.chosen.device)
         return found if self.length == found.prediction_length else with_prediction_length(found, self.length)
 
-    def beyond(self, data: str | None) -> ForecastTask:
-        """Return the data whose future is wanted, see `options.task_beyond`; None for those of the run."""
-        return options.task_beyond(data, self.trained, self.record, self.length, self.columns)
+    def beyond(self, data: str | None, columns: Columns | None = None) -> ForecastTask:
+        """Return the data whose future is wanted, see `options.task_beyond`; None for those of the run.
+
+        Args:
+            data: A file.
+            columns: Of the data; None for `columns`.
+        """
+        return options.task_beyond(data, self.trained, self.record, self.length, columns or self.columns)
 
     def whole(self) -> ForecastTask:
         """Return all of the series, see `options.whole_series`."""

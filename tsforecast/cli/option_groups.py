@@ -95,6 +95,14 @@ class SourceOptions(ColumnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HierarchyOptions(Command):
+    """Sums (see docs/howto/hierarchies.md)."""
+
+    hierarchy: Names = option(None, "columns that nest, from the top, such as region/shop, several such groups that "
+        "cross, or a .csv file of a summing matrix: forecasts of all sums, which add up", nargs="+")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForecastOptions(SeedOptions, TrainedRun):
     """Forecasts."""
 

@@ -14,6 +14,7 @@ from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.opened import Opened
 from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets.survey import read_survey
+from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
@@ -39,6 +40,8 @@ def run(chosen: Predict) -> int:
         return irregular.answer("predict", chosen, opened.folder, opened.trained)
     irregular.refuse_times(chosen)
     length, columns = opened.length, opened.columns
+    if chosen.hierarchy is not None:
+        return _sums(chosen, chosen.hierarchy, opened, levels, out)
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:
             raise ValueError("--known goes with a file as --output")
@@ -72,6 +75,19 @@ def run(chosen: Predict) -> int:
         if weight >= 0.005 * len(entries):
             log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
     log.info("%s: forecasts of %d series, %s of %r each", out, len(entries), counted(length, "step"), predictor.freq)
+    return 0
+
+
+def _sums(chosen: Predict, given: Given, opened: Opened, levels: tuple[float, ...], out: Path) -> int:
+    """Writes forecasts of a hierarchy, which add up."""
+    if chosen.known is not None or chosen.start != "common" or not bulk_options.is_table(chosen):
+        raise ValueError("--hierarchy goes with a file as --output, without --known, and with --start common")
+    columns = opened.columns
+    task = opened.beyond(chosen.data, with_levels(columns, given))
+    tree, nodes = find_hierarchy(given, task.ending_together(), columns.items)
+    found = opened.predictor().predict_sums(nodes, tree, chosen.num_samples if chosen.paths else None, chosen.seed)
+    bulk_options.write(found, None if chosen.paths else levels, columns.targets, task.columns, out)
+    log.info("%s: forecasts of %d sums and %d series", out, len(tree.aggregates), len(tree.bottoms))
     return 0
 
 

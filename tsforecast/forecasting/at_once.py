@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tsforecast.data.quantiles import TENTHS, check_levels
+from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
+from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
-from tsforecast.data.tables.dataframes import as_lists, columns_of
+from tsforecast.data.tables.dataframes import alike, as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.estimator import StateSpaceEstimator
@@ -30,6 +31,7 @@ def forecast(
     columns: Columns | Mapping[str, Any] | None = None,
     start: str = "common",
     seed: int = 0,
+    hierarchy: Given | None = None,
 ) -> Any:
     """Return forecasts beyond the end of all series of a table.
 
@@ -44,6 +46,8 @@ def forecast(
         columns: What the columns are, see `StateSpaceEstimator.train`; None for what is found by usual names.
         start: Of the forecasts: "common" for all behind the series that ends last, "each" for each series' own end.
         seed: Of what is random in training.
+        hierarchy: Columns that nest, such as "region/shop", or a summing matrix, see `tsforecast.data.hierarchy`: all
+            sums are forecast, too, and add up.
 
     Returns:
         A row for each series and step, in the columns of the table and a frame of its kind, see
@@ -53,7 +57,14 @@ def forecast(
         ValueError: If the table is not as expected; the message says what is, and names the row.
     """
     levels = check_levels(quantiles)
-    task = read_task(data, freq, horizon, 0, columns=columns_of(columns))
+    roles = columns_of(columns)
+    task = read_task(data, freq, horizon, 0, columns=with_levels(roles, hierarchy), beyond=hierarchy is not None)
+    if hierarchy is not None:
+        if start != "common":
+            raise ValueError(f"expected start='common' with a hierarchy, whose sums are of one date, got {start!r}")
+        tree, task = find_hierarchy(hierarchy, task.ending_together(), roles.items)
+        found = fitted(task, seed).predict_sums(task, tree, seed=seed)
+        return alike(forecast_frame(found, levels, (), task.columns), data)
     predictor = fitted(task, seed)
     return predictor.predict_frame(data, levels, 0, task.columns, start)
 

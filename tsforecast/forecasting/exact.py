@@ -1,5 +1,6 @@
 """Forecasts whose quantiles are exact, or those of a mixture over paths of switches."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -9,11 +10,15 @@ import pandas as pd
 import torch
 from gluonts.model.forecast import Quantile, SampleForecast
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.data.effects.taken import Taken
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.transformations import transformation_of
+
+_SCORES = np.linspace(-3.0, 3.0, 25)  # of quantiles between which a value is placed
+_MIDDLES = tuple((np.arange(200) + 0.5) / 200)  # levels whose quantiles have the mean of a distribution
 
 
 class BatchMarginals:
@@ -38,6 +43,20 @@ class BatchMarginals:
             found = np.ldexp(found, self.exponents[:, None])
             self._quantiles[levels] = found if self.taken is None else self.taken.restored(found)
         return self._quantiles[levels]
+
+    def normal_scores(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the standard normal quantiles of the probabilities below values (series, horizon, target).
+
+        Where effects of covariates bend the scale, they are found among quantiles.
+        """
+        if self.taken is not None:
+            levels = tuple(float(level) for level in ndtr(_SCORES))
+            known = self.quantiles(levels)
+            rows = np.moveaxis(known, 0, -1).reshape(-1, len(levels))
+            flat = [np.interp(value, row, _SCORES) for value, row in zip(values.ravel(), rows, strict=True)]
+            return np.reshape(flat, values.shape)
+        sized = torch.from_numpy(np.ldexp(values, -self.exponents[:, None]))
+        return self.marginals.normal_score(sized).numpy()
 
     @cached_property
     def mean(self) -> NDArray[np.float64]:
@@ -112,6 +131,25 @@ def _rebuilt(
     ends = None if bounds is None else torch.from_numpy(bounds)
     marginals = Marginals(log_weight, mean, deviation, size, transformations, clip, names, ends)
     return BatchMarginals(marginals, exponents, taken)
+
+
+def normal_scores(forecasts: Sequence["ExactForecast"], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the standard normal quantiles of the probabilities below values, those of a batch of forecasts together.
+
+    Args:
+        forecasts: Of one target each.
+        values: Of shape (forecast, horizon), NaN where missing.
+    """
+    found = np.full(values.shape, np.nan)
+    batches: dict[int, list[int]] = {}
+    for place, forecast in enumerate(forecasts):
+        batches.setdefault(id(forecast._batch), []).append(place)
+    for places in batches.values():
+        batch, own = forecasts[places[0]]._batch, [forecasts[place]._series for place in places]
+        every = np.zeros((len(batch.exponents), values.shape[1], 1))
+        every[own, :, 0] = np.nan_to_num(values[places])
+        found[places] = batch.normal_scores(every)[own, :, 0]
+    return np.where(np.isnan(values), np.nan, found)
 
 
 class ExactForecast(SampleForecast):

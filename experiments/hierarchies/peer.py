@@ -1,0 +1,59 @@
+"""Quantiles by hierarchicalforecast on AutoETS, in an environment that has both; run.py calls it."""
+
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+from hierarchicalforecast.core import HierarchicalReconciliation
+from hierarchicalforecast.methods import BottomUp, MinTrace
+from hierarchicalforecast.utils import aggregate
+from statsforecast import StatsForecast
+from statsforecast.models import AutoETS
+
+LEVELS = [20, 40, 60, 80]  # central intervals, whose ends are tenths
+
+
+def main(data: str, out: str, levels: str, horizon: int, windows: int, season: int, freq: str) -> None:
+    """Writes a row for each method, node, window and step."""
+    frame = pd.read_csv(data).assign(all="all")
+    names = levels.split("/")
+    frame = frame.rename(columns={frame.columns[-3]: "ds", frame.columns[-2]: "y"})
+    frame["ds"] = pd.to_datetime(frame["ds"])
+    frame[names] = frame[names].astype(str)
+    nodes, sums, tags = aggregate(frame, [["all", *names[:depth]] for depth in range(len(names) + 1)])
+    dates = np.sort(nodes["ds"].unique())
+    methods = {
+        "ets": None,
+        "ets bottom-up": BottomUp(),
+        "ets mint_shrink": MinTrace("mint_shrink"),
+        "ets ols": MinTrace("ols"),
+        "ets wls_var": MinTrace("wls_var"),
+    }
+    parts, begin = [], time.process_time()
+    for window in range(windows):
+        last = dates[len(dates) - (windows - window) * horizon - 1]
+        model = StatsForecast([AutoETS(season_length=season)], freq=freq, n_jobs=1)
+        base = model.forecast(df=nodes[nodes["ds"] <= last], h=horizon, fitted=True, level=LEVELS)
+        inside = model.forecast_fitted_values()
+        reconciler = HierarchicalReconciliation([method for method in methods.values() if method is not None])
+        made = reconciler.reconcile(Y_hat_df=base, Y_df=inside, S_df=sums, tags=tags, level=LEVELS,
+                                    intervals_method="normality")  # fmt: skip
+        made = made.sort_values(["unique_id", "ds"])
+        steps = made.groupby("unique_id").cumcount()
+        for name, method in methods.items():
+            column = "AutoETS" if method is None else next(
+                c for c in made.columns if c.startswith("AutoETS/") and "-lo-" not in c and "-hi-" not in c
+                and type(method).__name__ in c and (getattr(method, "method", "") in c)
+            )  # fmt: skip
+            part = pd.DataFrame({"method": name, "unique_id": made["unique_id"], "window": window, "step": steps})
+            part["0.5"] = made[column]
+            for level in LEVELS:
+                part[str(round(0.5 - level / 200, 1))] = made[f"{column}-lo-{level}"]
+                part[str(round(0.5 + level / 200, 1))] = made[f"{column}-hi-{level}"]
+            parts.append(part)
+    pd.concat(parts).assign(cpu_s=time.process_time() - begin).to_csv(out, index=False)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4], *map(int, sys.argv[4:7]), sys.argv[7])

@@ -1,0 +1,78 @@
+"""`forecast` and `predict` with a hierarchy: tables that add up, and what does not go with it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsforecast.cli import main
+
+ALL = "(all)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three shops of two regions, and a bank trained on them."""
+    folder = tmp_path_factory.mktemp("sums")
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=60)
+    parts = [
+        pd.DataFrame({"region": region, "shop": shop, "date": days, "sales": rng.poisson(size, 60)})
+        for region, shop, size in (("N", "A", 20), ("N", "B", 1), ("S", "C", 9))
+    ]
+    pd.concat(parts).to_csv(folder / "sales.csv", index=False)
+    pd.DataFrame({"sum": ["N", "all"], "N/A": [1, 1], "N/B": [1, 1], "S/C": [0, 1]}).to_csv(
+        folder / "sums.csv", index=False
+    )
+    options = ["--max_epochs", "0", "--windows", "0", "--prediction_length", "5", "--accelerator", "cpu"]
+    item = ["--item", "region", "shop"]
+    arguments = ["--data", str(folder / "sales.csv"), *item, *options, "--output", str(folder / "run")]
+    assert main(["train", "bank", *arguments]) == 0
+    return folder
+
+
+def _check(means):
+    assert (means >= 0).all(axis=None)
+    np.testing.assert_allclose(means[ALL, ALL], means["N", "A"] + means["N", "B"] + means["S", "C"], atol=1e-6)
+    np.testing.assert_allclose(means["N", ALL], means["N", "A"] + means["N", "B"], atol=1e-6)
+
+
+def test_a_file_becomes_forecasts_of_all_sums(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main(["forecast", "sales.csv", "--horizon", "5", "--hierarchy", "region/shop"]) == 0
+    table = pd.read_csv("sales-forecasts.csv")
+    assert list(table.columns[:4]) == ["region", "shop", "date", "mean"]
+    assert len(table) == 6 * 5
+    _check(table.pivot(index="date", columns=["region", "shop"], values="mean"))
+    assert (folder / "sales-forecasts.png").is_file()
+    assert "3 series below 3 sums, of which 2 differ" in capsys.readouterr().err
+
+
+def test_a_trained_model_writes_paths_that_add_up(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    arguments = ["predict", "run", "--hierarchy", "region/shop", "--num_samples", "20"]
+    assert main([*arguments, "--paths", "--output", "paths.csv"]) == 0
+    paths = pd.read_csv("paths.csv")
+    _check(paths.pivot(index=["path", "date"], columns=["region", "shop"], values="value"))
+
+
+def test_a_summing_matrix_is_a_hierarchy_too(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert main(["predict", "run", "--hierarchy", "sums.csv", "--output", "sums-out.csv"]) == 0
+    means = pd.read_csv("sums-out.csv", keep_default_na=False).pivot(index="date", columns="item_id", values="mean")
+    np.testing.assert_allclose(means["all"], means[["N/A", "N/B", "S/C"]].sum(axis=1), atol=1e-6)
+    np.testing.assert_allclose(means["N"], means[["N/A", "N/B"]].sum(axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--hierarchy", "region/store"], "there is no column 'store'"),
+        (["--hierarchy", "region/shop", "--start", "each"], "with --start common"),
+        (["--hierarchy", "region/shop", "--known", "sales.csv"], "without --known"),
+        (["--hierarchy", "none.csv"], "there is no summing matrix none.csv"),
+    ],
+)
+def test_what_does_not_go_with_a_hierarchy_is_said(folder, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(folder)
+    assert main(["predict", "run", "--output", "out.csv", *arguments]) != 0
+    assert said in capsys.readouterr().err
