@@ -12,12 +12,14 @@ from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.learnt import LearntRewards
 from tsforecast.decisions.linear import LinearRewards, WindowRewards
 from tsforecast.decisions.logistic import LogisticRewards
+from tsforecast.decisions.logs import Log, LogColumns, read_log
 from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
+from tsforecast.decisions.off_policy import Estimate, LoggedRounds, PolicyValue, cross_fitted, evaluate_policy
 from tsforecast.decisions.optimisation import Evaluations, Recommendation, ThompsonOptimiser, TrustRegion
-from tsforecast.decisions.play import play
+from tsforecast.decisions.play import Decision, decide, play
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
-from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
+from tsforecast.decisions.rules import UCB, AbstractRule, Chances, EpsilonGreedy, Greedy, Softmax, Thompson
 from tsforecast.decisions.saved import load_bandit, save_bandit
 from tsforecast.decisions.stein import SteinRewards
 from tsforecast.decisions.subspace import SubspaceRewards
@@ -41,11 +43,14 @@ __all__ = [
     "BlockFeatures",
     "BootstrapRewards",
     "Buffer",
+    "Chances",
     "Concatenated",
+    "Decision",
     "Descent",
     "DropoutRewards",
     "Environment",
     "EpsilonGreedy",
+    "Estimate",
     "Evaluations",
     "Fit",
     "Greedy",
@@ -53,11 +58,16 @@ __all__ = [
     "Interactions",
     "LearntRewards",
     "LinearRewards",
+    "Log",
+    "LogColumns",
+    "LoggedRounds",
     "LogisticRewards",
     "MatchedRewards",
     "NeuralLinearRewards",
     "OutputPerArm",
+    "PolicyValue",
     "Recommendation",
+    "Softmax",
     "SteinRewards",
     "SubspaceRewards",
     "Surrogate",
@@ -67,7 +77,11 @@ __all__ = [
     "ThompsonOptimiser",
     "TrustRegion",
     "WindowRewards",
+    "cross_fitted",
+    "decide",
+    "evaluate_policy",
     "load_bandit",
     "play",
+    "read_log",
     "save_bandit",
 ]
