@@ -311,12 +311,18 @@ class Optimise(BeliefSettings, SeedOptions, RunOptions):
     trials: str | None = option(None, "instead of FUNCTION: CSV that you fill in; the next points are new rows")
     bounds: list[str] = option(
         [],
-        "columns of the file; :log behind it where factors count, :whole for whole numbers",
+        "columns of the file; :log behind it where factors count, :whole for whole numbers; NAME:WORD|WORD for choices",
         metavar="NAME:LOW:HIGH",
         nargs="+",
     )
+    objectives: list[str] = option(["value"], "columns of the file that shall be small; default: value",
+        metavar="NAME", nargs="+", later=True)  # fmt: skip
+    limits: list[str] = option([], "columns of the file, and the largest number that each may have",
+        metavar="NAME:MOST", nargs="+", later=True)  # fmt: skip
+    acquisition: str = option("thompson", "thompson: the least of a draw; ei: expected improvement under a Gaussian "
+        "process; mixed: both in turn", choices=("thompson", "ei", "mixed"), later=True)  # fmt: skip
     points: int = option(1, "how many points of the file are next", least=1)
-    maximise: bool = option(False, "look for the largest value, of the file")
+    maximise: bool = option(False, "look for the largest values, of the file")
     learner: str = option("vd-ekf", "{OF_NUMBERS}")
     hidden: list[int] = option([300], "widths of hidden layers", nargs="+")
     scale: float = option(2.0, "of the first layer: larger for functions that bend more")
@@ -331,6 +337,8 @@ class Optimise(BeliefSettings, SeedOptions, RunOptions):
                 raise ValueError(
                     "expected --trials FILE and --bounds NAME:LOW:HIGH .. together, and no function or --output"
                 )
+        elif self.limits or self.objectives != ["value"]:
+            raise ValueError("expected --limits and --objectives beside --trials FILE, whose columns they name")
         elif not self.function:
             raise ValueError(f"expected a function ({', '.join(names.FUNCTIONS)}), --trials FILE or --resume RUN")
         elif self.function not in names.FUNCTIONS:

@@ -7,6 +7,7 @@ from tsforecast.decisions.config import AGENTS, ENCODINGS, RULES, AgentConfig
 from tsforecast.decisions.encoding import AbstractEncoding, ArmOutput, BlockFeatures, Concatenated, OutputPerArm
 from tsforecast.decisions.ensembles import BootstrapRewards, DropoutRewards
 from tsforecast.decisions.environments import Environment
+from tsforecast.decisions.evaluations import Evaluations, Recommendation
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.learnt import LearntRewards
@@ -16,15 +17,17 @@ from tsforecast.decisions.logs import Log, LogColumns, read_log
 from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
 from tsforecast.decisions.off_policy import Estimate, LoggedRounds, PolicyValue, cross_fitted, evaluate_policy
-from tsforecast.decisions.optimisation import Evaluations, Recommendation, ThompsonOptimiser, TrustRegion
+from tsforecast.decisions.optimisation import Optimiser
 from tsforecast.decisions.play import Decision, decide, play
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions
 from tsforecast.decisions.rules import UCB, AbstractRule, Chances, EpsilonGreedy, Greedy, Softmax, Thompson
 from tsforecast.decisions.saved import load_bandit, save_bandit
+from tsforecast.decisions.space import Choice, Number, Space
 from tsforecast.decisions.stein import SteinRewards
 from tsforecast.decisions.subspace import SubspaceRewards
 from tsforecast.decisions.surrogate import Surrogate
 from tsforecast.decisions.tangent import TangentRewards
+from tsforecast.decisions.trust_region import TrustRegion
 
 __all__ = [
     "AGENTS",
@@ -44,6 +47,7 @@ __all__ = [
     "BootstrapRewards",
     "Buffer",
     "Chances",
+    "Choice",
     "Concatenated",
     "Decision",
     "Descent",
@@ -64,17 +68,19 @@ __all__ = [
     "LogisticRewards",
     "MatchedRewards",
     "NeuralLinearRewards",
+    "Number",
+    "Optimiser",
     "OutputPerArm",
     "PolicyValue",
     "Recommendation",
     "Softmax",
+    "Space",
     "SteinRewards",
     "SubspaceRewards",
     "Surrogate",
     "TangentRewards",
     "TestFunction",
     "Thompson",
-    "ThompsonOptimiser",
     "TrustRegion",
     "WindowRewards",
     "cross_fitted",
