@@ -96,13 +96,10 @@ class Optimiser:
             place = engine.fast_forward(count).draw(1, dtype=torch.float64)[0]
             return self._snapped(low + place * (high - low))
         points = 2 * (known.points[fine] - low) / (high - low) - 1
-        is_mixed = self.acquisition == "mixed"
         # With points ahead the largest improvement would be the same point again.
-        by_draw = self.acquisition == "thompson" or ahead > 0 or (is_mixed and count % 2 == 1)
-        # Under other weights the best point is another one: better and worse in a row say nothing then. Beside draws
-        # near the best point, improvements are looked for everywhere.
-        is_wide = len(weights) > 1 or (is_mixed and not by_draw)
-        side = self.region.side if is_wide else self.region.side_after(merit, self.initial)
+        by_draw = self.acquisition == "thompson" or ahead > 0 or (self.acquisition == "mixed" and count % 2 == 1)
+        # Under other weights the best point is another one: better and worse in a row say nothing then.
+        side = self.region.side if len(weights) > 1 else self.region.side_after(merit, self.initial)
         centre = points[seen.argmin()]
         local = (points - centre) / side  # the region goes from -1 to 1
         distance = local.abs().amax(-1)
