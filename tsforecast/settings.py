@@ -78,8 +78,8 @@ class AgentSettings(DriftSettings):
     """Agent.
 
     Attributes:
-        rule: "auto" (the agent's own), "thompson", "ucb", "greedy" or "epsilon".
-        amount: Standard deviations of ucb, 1; probability of epsilon, 0.05.
+        rule: "auto" (the agent's own), "thompson", "ucb", "greedy", "epsilon" or "softmax".
+        amount: Standard deviations of ucb, 1; probability of epsilon, 0.05; temperature of softmax, 0.2.
         encoding: Of context and arm, for networks that a learner or NeuralTS has: "output" for one output an arm,
             "concatenated", or "block".
         activation: "relu", "tanh" or "sigmoid".

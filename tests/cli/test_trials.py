@@ -6,7 +6,8 @@ import math
 import pytest
 
 from tsforecast.cli import main
-from tsforecast.cli.trials import Bound, read_bounds
+from tsforecast.cli.trials import read_bounds
+from tsforecast.decisions import Number
 
 BOUNDS = ["rate:0.0001:1:log", "depth:1:9:whole"]
 QUICK = ["--initial", "4", "--hidden", "10", "--bounds", *BOUNDS]
@@ -102,16 +103,16 @@ def test_large_values_may_be_wanted_and_failures_are_told(tmp_path, capsys):
 
 def test_values_of_places_stay_within_the_bounds():
     for low, high in ((0.0, 1.0), (-5e-9, 5e-9), (2.4e9, 2.4001e9), (-1e300, 1e300)):
-        bound = Bound("x", low, high)
+        bound = Number("x", low, high)
         for share in (0.0, 0.123456789, 0.5, 1.0):
             place = low + share * (high - low)
-            assert abs(float(bound.value(place)) - place) <= 0.5e-6 * (high - low)
-    assert Bound("x", 0.0, 1.0).value(0.123456789) == "0.123457"
-    low, high = (bound.corners() for bound in (Bound("n", 1.0, 3.0, whole=True), Bound("x", 0.1, 1 / 3, log=True)))
+            assert abs(float(bound.value([place])) - place) <= 0.5e-6 * (high - low)
+    assert Number("x", 0.0, 1.0).value([0.123456789]) == "0.123457"
+    low, high = (bound.corners[0] for bound in (Number("n", 1.0, 3.0, whole=True), Number("x", 0.1, 1 / 3, log=True)))
     assert low == (0.5, 3.5)
-    assert Bound("n", 1.0, 3.0, whole=True).value(3.5) == "3"
-    assert float(Bound("x", 0.1, 1 / 3, log=True).value(high[1])) <= 1 / 3
-    assert Bound("n", 1.0, 1000.0, log=True, whole=True).value(math.log(31.7)) == "32"
+    assert Number("n", 1.0, 3.0, whole=True).value([3.5]) == "3"
+    assert float(Number("x", 0.1, 1 / 3, log=True).value([high[1]])) <= 1 / 3
+    assert Number("n", 1.0, 1000.0, log=True, whole=True).value([math.log(31.7)]) == "32"
 
 
 @pytest.mark.parametrize(
@@ -149,3 +150,51 @@ def test_tables_that_cannot_be_read_are_left_alone(tmp_path, capsys):
     for arguments in (["--trials", str(path)], ["branin", "--trials", str(path), *QUICK], QUICK):
         assert main(["optimise", *arguments]) == 2
         assert "together, and no function" in capsys.readouterr().err
+
+
+def test_choices_limits_and_objectives_of_a_table(tmp_path, capsys):
+    """Cost falls with size, and weight is at most 9: size 3 of kind b; time beside it makes a front."""
+    path = tmp_path / "trials.csv"
+    ask = ["optimise", "--trials", str(path), "--initial", "4", "--hidden", "10", "--bounds", "kind:a|b",
+           "size:1:8:whole", "--objectives", "cost", "time", "--limits", "weight:9", "--acquisition", "ei"]  # fmt: skip
+    for _ in range(12):
+        assert main(ask) == 0
+        rows = rows_of(path)
+        for row in rows:
+            size, heavy = int(row["size"]), row["kind"] == "a"
+            row |= {"cost": f"{10 - size}", "time": f"{size / 2}", "weight": f"{size**2 + 4 * heavy}"}
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    capsys.readouterr()
+    assert main(ask) == 0
+    said = capsys.readouterr().out
+    assert "best of 12 (" in said
+    assert " within limits), none of which is better in every objective:" in said
+    assert "cost 7, time 1.5 at kind=b, size=3" in said
+    assert "weight" not in said
+
+
+def test_of_limits_nobody_keeps_that_is_said(tmp_path, capsys):
+    path = tmp_path / "trials.csv"
+    path.write_text("x,value,weight\n1,2,9\n2,1,8\n")
+    assert main(["optimise", "--trials", str(path), "--bounds", "x:0:9", "--limits", "weight:5"]) == 0
+    assert "none of 2 rows is within all limits" in capsys.readouterr().out
+    path.write_text("x,value,weight\n1,2,\n")
+    assert main(["optimise", "--trials", str(path), "--bounds", "x:0:9", "--limits", "weight:5"]) == 2
+    assert "line 2: expected a number in column weight, got ''" in capsys.readouterr().err
+    path.write_text("x,value,kind\n1.5,2,A\n")
+    for bounds, message in (
+        (["x:0:9", "kind:a|b"], "line 2: expected kind to be one of a, b, got 'A'"),
+        (["x:0:9:whole"], "line 2: expected a whole number in column x, got 1.5"),
+        (["kind:a"], "--bounds: expected NAME:LOW:HIGH"),
+        (["kind:a|a"], "--bounds: expected at least two choices of 'kind', each once"),
+    ):
+        assert main(["optimise", "--trials", str(path), "--bounds", *bounds]) == 2
+        assert message in capsys.readouterr().err
+    for limits in ("weight", "weight:heavy", "weight:inf"):
+        assert main(["optimise", "--trials", str(path), "--bounds", "x:0:9", "--limits", limits]) == 2
+        assert "--limits: expected NAME:MOST with a finite number" in capsys.readouterr().err
+    assert main(["optimise", "branin", "--limits", "weight:5"]) == 2
+    assert "--limits and --objectives beside --trials" in capsys.readouterr().err

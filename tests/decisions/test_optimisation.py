@@ -10,7 +10,7 @@ import torch
 from scipy.stats import multivariate_normal
 
 from tsforecast.cli import main
-from tsforecast.decisions import FUNCTIONS, Evaluations, Recommendation, Surrogate, ThompsonOptimiser, TrustRegion
+from tsforecast.decisions import FUNCTIONS, Evaluations, Optimiser, Recommendation, Surrogate, TrustRegion
 from tsforecast.decisions.ascent import Ascent
 from tsforecast.learners import LEARNERS, GaussianLikelihood, LearnerConfig, as_network
 
@@ -121,7 +121,7 @@ def test_a_wide_surrogate_has_the_prior_of_a_narrow_one():
 @pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if learner.numbers])
 def test_every_learner_of_numbers_gives_a_next_point_and_the_same_again(name):
     function = FUNCTIONS["branin"]
-    optimiser = ThompsonOptimiser(function.low, function.high, Surrogate(LearnerConfig(name), hidden=(20,)), initial=6)
+    optimiser = Optimiser(function.low, function.high, Surrogate(LearnerConfig(name), hidden=(20,)), initial=6)
     known = optimiser.minimise(function, 8)
     low, high = (torch.tensor(x, dtype=torch.float64) for x in (function.low, function.high))
     assert ((known.points >= low) & (known.points <= high)).all()
@@ -131,7 +131,7 @@ def test_every_learner_of_numbers_gives_a_next_point_and_the_same_again(name):
 
 def test_points_that_are_waited_for_are_not_asked_for_again_and_all_are_within_bounds():
     low, high = (2.0, -3.0), (2.5, 4.0)
-    optimiser = ThompsonOptimiser(low, high, Surrogate(LearnerConfig("ekf"), hidden=(4,)), initial=4)
+    optimiser = Optimiser(low, high, Surrogate(LearnerConfig("ekf"), hidden=(4,)), initial=4)
     border = torch.tensor([[2.0, -3.0], [2.0, 4.0], [2.5, -3.0], [2.5, 4.0], [2.25, 0.0]], dtype=torch.float64)
     for known in (
         Evaluations(border[:0], torch.zeros(0, dtype=torch.float64)),
@@ -145,9 +145,7 @@ def test_points_that_are_waited_for_are_not_asked_for_again_and_all_are_within_b
 def test_it_comes_nearer_than_random_points():
     """The regret on Branin after 40 evaluations, beside the median of 40 uniform points over a thousand draws."""
     function = FUNCTIONS["branin"]
-    found = [
-        ThompsonOptimiser(function.low, function.high, seed=seed).minimise(function, 40).best[1] for seed in range(3)
-    ]
+    found = [Optimiser(function.low, function.high, seed=seed).minimise(function, 40).best[1] for seed in range(3)]
     low, high = (torch.tensor(x, dtype=torch.float64) for x in (function.low, function.high))
     places = low + (high - low) * torch.rand(1000, 40, 2, generator=generator(), dtype=torch.float64)
     assert max(found) - function.least < function(places).amin(1).median() - function.least
@@ -174,7 +172,7 @@ def test_a_recommendation_is_better_than_the_luckiest_draw():
     """Of a noisy parabola over forty runs: the gain is four standard errors from 0, and means are honest."""
     gains, errors = [], []
     for seed in range(40):
-        optimiser = ThompsonOptimiser((0.0,), (10.0,), Surrogate(hidden=(50,)), seed=seed)
+        optimiser = Optimiser((0.0,), (10.0,), Surrogate(hidden=(50,)), seed=seed)
         points = 10 * torch.rand(40, 1, generator=generator(seed), dtype=torch.float64)
         true = 100 + (points[:, 0] - 3).square()
         values = true + 3 * torch.randn(40, generator=generator(99 + seed), dtype=torch.float64)
@@ -189,7 +187,7 @@ def test_a_recommendation_is_better_than_the_luckiest_draw():
 
 
 def test_a_recommendation_without_noise_is_the_best_point():
-    optimiser = ThompsonOptimiser((0.0,), (1.0,), initial=4)
+    optimiser = Optimiser((0.0,), (1.0,), initial=4)
     points = torch.linspace(0, 1, 12, dtype=torch.float64)[:, None]
     found = optimiser.recommend(Evaluations(points, (points[:, 0] - 0.4).square()))
     assert found.number == 4
@@ -200,7 +198,7 @@ def test_a_recommendation_without_noise_is_the_best_point():
 
 
 def test_evaluations_that_fail_are_not_learnt_from():
-    optimiser = ThompsonOptimiser((0.0,), (1.0,), initial=4)
+    optimiser = Optimiser((0.0,), (1.0,), initial=4)
     known = optimiser.init()
     for k in range(9):
         point = optimiser.ask(known)
@@ -213,7 +211,7 @@ def test_evaluations_that_fail_are_not_learnt_from():
 
 
 def test_equal_values_and_own_points_are_taken():
-    optimiser = ThompsonOptimiser((0.0, 0.0), (1.0, 2.0), initial=3)
+    optimiser = Optimiser((0.0, 0.0), (1.0, 2.0), initial=3)
     constant = optimiser.minimise(lambda x: 1.0, 6)
     assert len(constant.points.unique(dim=0)) == 6
     known = optimiser.init()
@@ -234,7 +232,7 @@ def test_bad_settings_are_refused():
         ({"low": (0.0,), "high": (1.0,), "initial": 1}, "at least 2 initial points"),
     ):
         with pytest.raises(ValueError, match=match):
-            ThompsonOptimiser(**settings)
+            Optimiser(**settings)
     for settings, match in (
         ({"learner": LearnerConfig("adf")}, "which learns classes alone"),
         ({"hidden": ()}, "at least one hidden layer"),

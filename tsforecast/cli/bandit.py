@@ -3,6 +3,7 @@
 A run folder has, beside config.yaml and run.json:
 
 - rewards.csv: a row for each round of each run that is finished, with cumulative regret where it is known
+- decisions-RUN.csv, with --propensities: context, choice, reward and propensity of each round, for --evaluate
 - scores.json, regret.png: after the last run
 """
 
@@ -20,16 +21,17 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tsforecast import progress
-from tsforecast.cli import commands, runs
-from tsforecast.cli.answers import write_json
+from tsforecast.cli import commands, off_policy, runs
+from tsforecast.cli.agents import configured
+from tsforecast.cli.answers import write_json, write_table
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.decisions.environments import Environment
-from tsforecast.decisions.play import play
-from tsforecast.decisions.tables import MADE, Roles, Table, make_environment, read_table
+from tsforecast.decisions.logs import ERROR
+from tsforecast.decisions.play import Decision, decide
+from tsforecast.decisions.tables import BETWEEN, MADE, Roles, Table, make_environment, read_table
 from tsforecast.io.files import append_file, replace_file
 from tsforecast.plots import plot_regret, save_figure
-from tsforecast.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ def run(chosen: commands.Bandit) -> int:
         ValueError: If data, options or the folder are not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
+    if chosen.evaluate:
+        return off_policy.run(chosen)
     if chosen.resume:
         folder = Path(chosen.resume)
         chosen, _ = runs.recorded(folder, "bandit", commands.Bandit)
@@ -66,19 +70,17 @@ def _setup(chosen: commands.Bandit) -> tuple[str | Table, AgentConfig]:
         FileNotFoundError: If the data is missing.
     """
     data: str | Table = chosen.data
-    given = chosen.rewards or chosen.arm or chosen.reward or chosen.target != "target"
+    given = chosen.rewards or chosen.arm or chosen.reward or chosen.available or chosen.target != "target"
     if chosen.data not in MADE:
-        roles = Roles(chosen.target, tuple(chosen.rewards or ()), chosen.arm, chosen.reward) if given else None
+        columns = (chosen.arm, chosen.reward, chosen.available, chosen.missing_rewards)
+        roles = Roles(chosen.target, tuple(chosen.rewards or ()), *columns) if given else None
         data = read_table(chosen.data, roles)
     elif given:
-        raise ValueError(f"expected no --target, --rewards, --arm or --reward with {chosen.data}, which has no columns")
+        raise ValueError(
+            f"expected no --target, --rewards, --arm, --reward or --available with {chosen.data}, which has no columns"
+        )
     rounds = _rounds(chosen, data, 0)
-    warm_up = chosen.warm_up * (rounds.arms if chosen.all_arms else 1)
-    settings = AgentSettings.values_of(chosen, warm_up=warm_up, hidden=tuple(chosen.hidden), seed=chosen.seed)
-    settings["scales_rewards"] = not chosen.raw_rewards
-    config = AgentConfig(chosen.agent, rounds.arms, rounds.features, **settings)
-    config.build()
-    return data, config
+    return data, configured(chosen, rounds.arms, rounds.features)
 
 
 def _rounds(chosen: commands.Bandit, data: str | Table, number: int) -> Environment:
@@ -94,7 +96,11 @@ def _play(folder: Path, chosen: commands.Bandit) -> int:
         for number in range(done, chosen.runs):
             rounds = _rounds(chosen, data, number)
             bandit = Bandit(AgentConfig(**{**vars(config), "seed": chosen.seed + number}))
-            rows = list(_one_run(bandit, rounds, chosen.all_arms, number, chosen.runs))
+            played, seconds = _played(bandit, rounds, chosen, number)
+            rows = list(_rows(bandit, rounds, played, number, seconds))
+            if chosen.propensities:
+                names = data.names if isinstance(data, Table) else tuple(map(str, range(rounds.arms)))
+                write_table(_decisions(rounds, played, names), folder / f"decisions-{number}.csv")
             with append_file(folder / REWARDS) as file:
                 csv.DictWriter(file, _COLUMNS, lineterminator="\n").writerows(rows)
     except KeyboardInterrupt:
@@ -112,12 +118,13 @@ def _play(folder: Path, chosen: commands.Bandit) -> int:
     return 0
 
 
-def _one_run(bandit: Bandit, rounds: Environment, all_arms: bool, number: int, runs_: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run; seconds and megabytes are in the last."""
+def _played(bandit: Bandit, rounds: Environment, chosen: commands.Bandit, number: int) -> tuple[list[Decision], float]:
+    """Return the decisions of a run, and its seconds."""
     began = time.perf_counter()
-    name = f"run {number + 1} of {runs_}"
-    played = list(progress.follow(play(bandit, rounds, all_arms), name, len(rounds), "rounds"))
-    seconds = time.perf_counter() - began
+    name = f"run {number + 1} of {chosen.runs}"
+    draws = chosen.draws if chosen.propensities else 0
+    steps = decide(bandit, rounds, chosen.all_arms, chosen.delay, draws)
+    played = list(progress.follow(steps, name, len(rounds), "rounds"))
     if bandit.is_warming_up:
         paid = bandit.standing.paid.tolist()
         log.warning(
@@ -125,11 +132,32 @@ def _one_run(bandit: Bandit, rounds: Environment, all_arms: bool, number: int, r
             "rewards of %d; take more rounds, or a smaller --warm_up",
             name, paid.index(min(paid)), min(paid), bandit.config.warm_up,
         )  # fmt: skip
-    regret = rounds.regret(torch.tensor([arm for arm, _ in played])).cumsum(0).tolist()
+    return played, time.perf_counter() - began
+
+
+def _decisions(rounds: Environment, played: list[Decision], names: tuple[str, ...]) -> pd.DataFrame:
+    """Return a log that `--evaluate` reads."""
+    features = {f"x{k + 1}": column for k, column in enumerate(rounds.contexts.T.tolist())}
+    table = pd.DataFrame(features)
+    if rounds.allowed is not None:
+        sets = [BETWEEN.join(names[arm] for arm in row.nonzero()[:, 0].tolist()) for row in rounds.allowed]
+        table["available"] = sets
+    table["arm"] = [names[each.arm] for each in played]
+    table["reward"] = [each.reward for each in played]
+    table["propensity"] = [each.propensity for each in played]
+    table["propensity" + ERROR] = [each.error for each in played]
+    return table
+
+
+def _rows(
+    bandit: Bandit, rounds: Environment, played: list[Decision], number: int, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a run; seconds and megabytes are in the last."""
+    regret = rounds.regret(torch.tensor([each.arm for each in played])).cumsum(0).tolist()
     kept = [leaf for leaf in pytree.tree_leaves(bandit.standing.state) if isinstance(leaf, torch.Tensor)]
     megabytes = sum(leaf.numel() * leaf.element_size() for leaf in kept) / 2**20
-    for t, ((arm, reward), lost) in enumerate(zip(played, regret, strict=True)):
-        row = {"run": number, "round": t, "arm": arm, "reward": _cell(reward), "regret": _cell(lost)}
+    for t, (each, lost) in enumerate(zip(played, regret, strict=True)):
+        row = {"run": number, "round": t, "arm": each.arm, "reward": _cell(each.reward), "regret": _cell(lost)}
         last = t == len(played) - 1
         yield {**row, "seconds": round(seconds, 3) if last else "", "megabytes": round(megabytes, 4) if last else ""}
 

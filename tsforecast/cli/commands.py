@@ -272,9 +272,36 @@ class Bandit(AgentSettings, SeedOptions, RunOptions):
     hidden: list[int] = option([50], _HIDDEN, nargs="*")
     all_arms: bool = option(False, "warm up on the rewards of all arms: published protocol, not honest")
     raw_rewards: bool = option(False, "do not scale rewards by those of the warm-up", later=True)
+    available: str | None = option(None, "of a log: column of the arms that could be chosen, with | between",
+        later=True)  # fmt: skip
+    missing_rewards: str = option("refuse", "rewards of a log that never came: drop their rows, or count zero",
+        choices=("refuse", "drop", "zero"), later=True)  # fmt: skip
+    delay: int = option(0, "rounds before a reward is learnt", least=0, later=True)
+    propensities: bool = option(False, "write contexts, choices and their probabilities, for --evaluate", later=True)
+    draws: int = option(1000, "by which probabilities of thompson are estimated", least=1, later=True)
+    evaluate: str | None = option(None, "instead of --data: what AGENT, or --policy, would have earned in a log; its "
+        "columns --arm and --reward are `arm` and `reward` unless given", reads="file", later=True)  # fmt: skip
+    propensity: str = option("propensity", "of --evaluate: column of the probability of the choice", later=True)
+    policy: str | None = option(None, "of --evaluate: beginning of the names of columns with the probability of each "
+        "arm under a policy, before the arm's name", metavar="PREFIX", later=True)  # fmt: skip
+    first: float = option(0.5, "of --evaluate: share of rows that the agent learns from; the others are judged",
+        least=0, most=1, later=True)  # fmt: skip
+    level: float = option(0.95, "of --evaluate: of the intervals", later=True)
+    bootstrap: int = option(0, "of --evaluate: draws of the log for intervals; 0: by the normal law", least=0,
+        later=True)  # fmt: skip
+    switch: float | None = option(None, "of --evaluate: largest weight of switch-dr; default: without", later=True)
 
     def check(self) -> None:
-        """Refuse a bandit without data."""
+        """Refuse a bandit without data, or with two kinds of them."""
+        if self.evaluate:
+            if self.data or self.rewards or self.target != "target" or self.change or self.all_arms or self.delay:
+                raise ValueError(
+                    "expected --evaluate LOG with --arm, --reward and --propensity, and none of --data, --target, "
+                    "--rewards, --change, --all_arms and --delay"
+                )
+            return
+        if self.policy is not None:
+            raise ValueError("expected --policy beside --evaluate LOG")
         if not self.data:
             raise ValueError("expected --data: " + ", ".join((*names.BANDITS, *names.BANDIT_TABLES)) + ", or a file")
 
@@ -289,12 +316,18 @@ class Optimise(BeliefSettings, SeedOptions, RunOptions):
     trials: str | None = option(None, "instead of FUNCTION: CSV that you fill in; the next points are new rows")
     bounds: list[str] = option(
         [],
-        "columns of the file; :log behind it where factors count, :whole for whole numbers",
+        "columns of the file; :log behind it where factors count, :whole for whole numbers; NAME:WORD|WORD for choices",
         metavar="NAME:LOW:HIGH",
         nargs="+",
     )
+    objectives: list[str] = option(["value"], "columns of the file that shall be small; default: value",
+        metavar="NAME", nargs="+", later=True)  # fmt: skip
+    limits: list[str] = option([], "columns of the file, and the largest number that each may have",
+        metavar="NAME:MOST", nargs="+", later=True)  # fmt: skip
+    acquisition: str = option("thompson", "thompson: the least of a draw; ei: expected improvement under a Gaussian "
+        "process; mixed: both in turn", choices=("thompson", "ei", "mixed"), later=True)  # fmt: skip
     points: int = option(1, "how many points of the file are next", least=1)
-    maximise: bool = option(False, "look for the largest value, of the file")
+    maximise: bool = option(False, "look for the largest values, of the file")
     learner: str = option("vd-ekf", "{OF_NUMBERS}")
     hidden: list[int] = option([300], "widths of hidden layers", nargs="+")
     scale: float = option(2.0, "of the first layer: larger for functions that bend more")
@@ -309,6 +342,8 @@ class Optimise(BeliefSettings, SeedOptions, RunOptions):
                 raise ValueError(
                     "expected --trials FILE and --bounds NAME:LOW:HIGH .. together, and no function or --output"
                 )
+        elif self.limits or self.objectives != ["value"]:
+            raise ValueError("expected --limits and --objectives beside --trials FILE, whose columns they name")
         elif not self.function:
             raise ValueError(f"expected a function ({', '.join(names.FUNCTIONS)}), --trials FILE or --resume RUN")
         elif self.function not in names.FUNCTIONS:

@@ -4,6 +4,7 @@ A run on a function with a known least value has a folder. A table of a user's o
 """
 
 import csv
+import dataclasses
 import logging
 import math
 import sys
@@ -18,9 +19,11 @@ from tqdm import tqdm
 from tsforecast.cli import runs, trials
 from tsforecast.cli.answers import write_json
 from tsforecast.cli.commands import Optimise
+from tsforecast.decisions.evaluations import Evaluations
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
-from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser, TrustRegion
+from tsforecast.decisions.optimisation import Optimiser
 from tsforecast.decisions.surrogate import Surrogate
+from tsforecast.decisions.trust_region import TrustRegion
 from tsforecast.io.files import append_file, replace_file
 from tsforecast.learners.config import LearnerConfig
 from tsforecast.plots import plot_optimisation, save_figure
@@ -48,18 +51,18 @@ def run(chosen: Optimise) -> int:
         with runs.hold(folder):
             return _optimise(folder, chosen, _of_function(chosen))
     if chosen.trials:
-        bounds = trials.read_bounds(chosen.bounds)
-        low, high = zip(*(bound.corners() for bound in bounds), strict=True)
-        return trials.propose(
-            Path(chosen.trials), bounds, _optimiser(chosen, low, high), chosen.points, chosen.maximise
-        )
+        limits = trials.read_limits(chosen.limits)
+        goal = trials.Goal(tuple(chosen.objectives), limits, chosen.maximise)
+        space = trials.read_bounds(chosen.bounds, goal.columns)
+        optimiser = dataclasses.replace(_optimiser(chosen, space.low, space.high), snap=space.snap)
+        return trials.propose(Path(chosen.trials), space, optimiser, chosen.points, goal)
     optimiser = _of_function(chosen)
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, chosen.function)
     with runs.begun(folder, "optimise", chosen, chosen.kept):
         return _optimise(folder, chosen, optimiser)
 
 
-def _of_function(chosen: Optimise) -> ThompsonOptimiser:
+def _of_function(chosen: Optimise) -> Optimiser:
     """Return the optimiser over the box of a function with a known least value.
 
     Raises:
@@ -68,7 +71,7 @@ def _of_function(chosen: Optimise) -> ThompsonOptimiser:
     return _optimiser(chosen, FUNCTIONS[chosen.function].low, FUNCTIONS[chosen.function].high)
 
 
-def _optimiser(chosen: Optimise, low: tuple[float, ...], high: tuple[float, ...]) -> ThompsonOptimiser:
+def _optimiser(chosen: Optimise, low: tuple[float, ...], high: tuple[float, ...]) -> Optimiser:
     """Return the optimiser that the options name.
 
     Raises:
@@ -77,14 +80,16 @@ def _optimiser(chosen: Optimise, low: tuple[float, ...], high: tuple[float, ...]
     config = LearnerConfig(chosen.learner, **BeliefSettings.values_of(chosen))
     surrogate = Surrogate(config, tuple(chosen.hidden), chosen.scale, chosen.noise)
     region = TrustRegion(patience=chosen.patience, neighbours=chosen.neighbours)
-    return ThompsonOptimiser(low, high, surrogate, region, initial=chosen.initial, seed=chosen.seed)
+    return Optimiser(
+        low, high, surrogate, region, initial=chosen.initial, seed=chosen.seed, acquisition=chosen.acquisition
+    )
 
 
 def _columns(function: TestFunction) -> list[str]:
     return ["evaluation", *(f"x{k + 1}" for k in range(function.dim)), "value", "regret", "seconds"]
 
 
-def _read(path: Path, function: TestFunction, optimiser: ThompsonOptimiser) -> tuple[Evaluations, list[dict[str, Any]]]:
+def _read(path: Path, function: TestFunction, optimiser: Optimiser) -> tuple[Evaluations, list[dict[str, Any]]]:
     """What a table of evaluations says; half a line that a kill has left is cut off, a missing table is begun.
 
     Raises:
@@ -117,7 +122,7 @@ def _read(path: Path, function: TestFunction, optimiser: ThompsonOptimiser) -> t
     return known, rows
 
 
-def _optimise(folder: Path, chosen: Optimise, optimiser: ThompsonOptimiser) -> int:
+def _optimise(folder: Path, chosen: Optimise, optimiser: Optimiser) -> int:
     """The loop: each evaluation is in the table before the next begins, and is all that the next depends on."""
     function, path = FUNCTIONS[chosen.function], folder / EVALUATIONS
     known, rows = _read(path, function, optimiser)
@@ -151,6 +156,7 @@ def _report(folder: Path, chosen: Optimise, known: Evaluations, table: pd.DataFr
     regret = float(table["regret"].iloc[-1])
     found = {
         "function": chosen.function,
+        "acquisition": chosen.acquisition,
         "learner": chosen.learner,
         "evaluations": len(table),
         "least": value,
@@ -159,7 +165,7 @@ def _report(folder: Path, chosen: Optimise, known: Evaluations, table: pd.DataFr
         "seconds_per_evaluation": float(table["seconds"].mean()),
     }
     write_json(folder / "scores.json", found)
-    title = f"{chosen.function}, {chosen.learner}"
+    title = f"{chosen.function}, {chosen.learner if chosen.acquisition == 'thompson' else chosen.acquisition}"
     save_figure(plot_optimisation(table, chosen.initial, title=title), folder / "regret.png")
     place = ", ".join(f"{x:.5g}" for x in point.tolist())
     sys.stdout.write(f"least value {value:.6g} at ({place}) after {len(table)} evaluations, regret {regret:.3g}\n")

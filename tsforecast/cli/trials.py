@@ -1,7 +1,8 @@
 """`tsforecast optimise --trials FILE --bounds NAME:LOW:HIGH ..`: the next points of a table that its user fills in.
 
-The table is a CSV file with a column for each name, a column `value`, and any others, which stay as they are. A row
-whose value is empty awaits it; one with nan or inf says that the evaluation failed. The next points are new rows.
+The table is a CSV file with a column for each name, a column `value` or those of --objectives and --limits, and any
+others, which stay as they are. A row in which these are empty awaits them; one with nan or inf says that the evaluation
+failed. The next points are new rows.
 """
 
 import csv
@@ -12,93 +13,92 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
-from tsforecast.decisions.optimisation import Evaluations, ThompsonOptimiser
+from tsforecast.decisions.evaluations import Evaluations
+from tsforecast.decisions.optimisation import Optimiser
+from tsforecast.decisions.space import Choice, Number, Space, number_of
 from tsforecast.io.files import replace_file
 
 VALUE = "value"
-_FINE = 1e-6  # part of the bounds' width to which values are rounded
 _DRAWS = 10  # for a point that is not awaited yet, at most
 _KINDS = ("log", "whole")
-_FORM = "NAME:LOW:HIGH, with :log or :whole behind it where it is of that kind"
+_FORM = "NAME:LOW:HIGH, with :log or :whole behind it where it is of that kind, or NAME:WORD|WORD|.."
 
 
 @dataclasses.dataclass(frozen=True)
-class Bound:
-    """A number that is looked for, and where.
+class Goal:
+    """Columns of a table that are filled in, and their meaning.
 
     Attributes:
-        name: Of its column.
-        low: Least value.
-        high: Largest value.
-        log: Whether factors count, instead of differences.
-        whole: Whether it is a whole number.
+        objectives: Columns that shall be small.
+        limits: Columns and the largest number that each may have.
+        maximise: Whether objectives shall be large instead.
     """
 
-    name: str
-    low: float
-    high: float
-    log: bool = False
-    whole: bool = False
+    objectives: tuple[str, ...] = (VALUE,)
+    limits: tuple[tuple[str, float], ...] = ()
+    maximise: bool = False
 
-    def place(self, value: float) -> float:
-        """Return where the optimiser sees a value."""
-        return math.log(value) if self.log else value
-
-    def corners(self) -> tuple[float, float]:
-        """Return between which places the optimiser looks; a whole number has half a unit on both sides."""
-        wide = 0.5 if self.whole and not self.log else 0.0
-        return self.place(self.low) - wide, self.place(self.high) + wide
-
-    def value(self, place: float) -> str:
-        """Return the value of a place as a table has it, within the bounds: to a millionth of their width, or finer."""
-        number = math.exp(place) if self.log else place
-        step = _FINE * (self.place(self.high) - self.place(self.low)) * (abs(number) if self.log else 1.0)
-        digits = 0 if self.whole else -math.floor(math.log10(step))
-        number = min(max(round(number, digits), self.low), self.high)
-        return f"{int(number)}" if self.whole else repr(float(number))
+    @property
+    def columns(self) -> list[str]:
+        """Return all columns that are filled in."""
+        return [*self.objectives, *(name for name, _ in self.limits)]
 
 
-def read_bounds(texts: Sequence[str]) -> list[Bound]:
-    """Return what the option says.
+def read_bounds(texts: Sequence[str], taken: Sequence[str] = (VALUE,)) -> Space:
+    """Return the inputs that the option names.
+
+    Args:
+        texts: Of the option.
+        taken: Names of other columns.
 
     Raises:
         ValueError: If a text is of another form, names come twice, or the bounds are none.
     """
-    bounds = []
+    inputs: list[Number | Choice] = []
     for text in texts:
         name, *rest = text.split(":")
-        numbers, kinds = rest[:2], rest[2:]
         try:
-            low, high = (float(number) for number in numbers)
+            if not name or name in taken or not rest:
+                raise ValueError(f"expected {_FORM}, and no name {', '.join(map(repr, taken))}")
+            if "|" in rest[0]:
+                inputs.append(Choice(name, tuple(word.strip() for word in ":".join(rest).split("|"))))
+                continue
+            numbers, kinds = rest[:2], rest[2:]
+            if len(numbers) < 2 or not {*kinds} <= {*_KINDS} or not all(map(_is_number, numbers)):
+                raise ValueError(f"expected {_FORM}")
+            inputs.append(Number(name, *map(float, numbers), log="log" in kinds, whole="whole" in kinds))
         except ValueError as error:
-            raise ValueError(f"--bounds: expected {_FORM}, got {text!r}") from error
-        if not name or name == VALUE or not {*kinds} <= {*_KINDS}:
-            raise ValueError(f"--bounds: expected {_FORM}, and no name {VALUE!r}, got {text!r}")
-        bound = Bound(name, low, high, "log" in kinds, "whole" in kinds)
-        if not -math.inf < low < high < math.inf or (bound.log and low <= 0):
-            above = "LOW above 0 and " if bound.log else ""
-            raise ValueError(f"--bounds: expected {above}LOW below HIGH, both finite, got {text!r}")
-        if bound.whole and (low != int(low) or high != int(high)):
-            raise ValueError(f"--bounds: expected whole numbers, got {text!r}")
-        bounds.append(bound)
-    if len({bound.name for bound in bounds}) < len(bounds):
-        raise ValueError(f"--bounds: expected each name once, got {', '.join(texts)}")
-    return bounds
+            raise ValueError(f"--bounds: {error}, got {text!r}") from error
+    try:
+        return Space(tuple(inputs))
+    except ValueError as error:
+        raise ValueError(f"--bounds: {error}") from error
 
 
-def propose(
-    path: Path, bounds: Sequence[Bound], optimiser: ThompsonOptimiser, points: int = 1, maximise: bool = False
-) -> int:
+def read_limits(texts: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """Return columns and the largest number of each, as the option names them.
+
+    Raises:
+        ValueError: If a text is of another form.
+    """
+    found = []
+    for text in texts:
+        name, _, most = text.rpartition(":")
+        if not name or not _is_number(most) or not math.isfinite(float(most)):
+            raise ValueError(f"--limits: expected NAME:MOST with a finite number, got {text!r}")
+        found.append((name, float(most)))
+    return tuple(found)
+
+
+def propose(path: Path, space: Space, optimiser: Optimiser, points: int = 1, goal: Goal = Goal()) -> int:
     """Adds the next points to a table, which is begun where there is none, and prints them.
 
     Args:
         path: The table.
-        bounds: Of its columns.
-        optimiser: Over the corners of the bounds.
+        space: Its columns of inputs.
+        optimiser: Over the corners of the space.
         points: How many are wanted.
-        maximise: Whether large values are good.
+        goal: Its columns that are filled in.
 
     Returns:
         0.
@@ -106,42 +106,52 @@ def propose(
     Raises:
         ValueError: If the table lacks a column or has a row that cannot be read; the message has its line.
     """
-    names = [bound.name for bound in bounds]
-    columns, rows = _read(path, [*names, VALUE])
+    columns, rows = _read(path, [*space.names, *goal.columns])
     known, waiting = optimiser.init(), 0
-    evaluated = [row for row in rows if row[VALUE].strip()]
+    evaluated = [row for row in rows if not _awaits(row, goal)]
     for line, row in enumerate(rows, 2):
         try:
-            known, waiting = _told(known, waiting, row, bounds, optimiser, maximise)
+            if _awaits(row, goal):
+                waiting += 1
+            else:
+                known = _told(known, row, space, optimiser, goal)
         except ValueError as error:
             raise ValueError(f"{path}, line {line}: {error}") from error
-    new = _proposed(known, waiting, rows, bounds, optimiser, points)
+    new = _proposed(known, waiting, rows, space, optimiser, points, goal)
     with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows([*rows, *new])
     for row in new:
         sys.stdout.write(" ".join(f"{name}={value}" for name, value in row.items()) + "\n")
-    if bool(known.values.isfinite().any()):
-        _report(known, evaluated, names, optimiser, maximise)
+    _report(known, evaluated, space.names, optimiser, goal)
     return 0
 
 
 def _report(
-    known: Evaluations,
-    rows: Sequence[dict[str, str]],
-    names: Sequence[str],
-    optimiser: ThompsonOptimiser,
-    maximise: bool,
+    known: Evaluations, rows: Sequence[dict[str, str]], names: Sequence[str], optimiser: Optimiser, goal: Goal
 ) -> None:
-    """Prints the best row, and the one that the surrogate recommends."""
+    """Prints the best row, and the one that the surrogate recommends; of several objectives all that are best."""
 
     def at(number: int) -> str:
         return ", ".join(f"{name}={rows[number][name]}" for name in names)
 
-    best, chosen = int(known.values.nan_to_num(nan=math.inf).argmin()), optimiser.recommend(known)
-    kind, sign = ("largest", -1) if maximise else ("least", 1)
-    sys.stdout.write(f"{kind} value of {len(rows)}: {rows[best][VALUE].strip()} at {at(best)}\n")
+    if not bool(known.succeeded.any()):
+        return
+    if not bool(known.feasible.any()):
+        sys.stdout.write(f"none of {len(rows)} rows is within all limits\n")
+        return
+    within = f" ({int(known.feasible.sum())} within limits)" if goal.limits else ""
+    if len(goal.objectives) > 1:
+        sys.stdout.write(f"best of {len(rows)}{within}, none of which is better in every objective:\n")
+        for number in known.front:
+            values = ", ".join(f"{name} {rows[number][name].strip()}" for name in goal.objectives)
+            sys.stdout.write(f"  {values} at {at(number)}\n")
+        return
+    best, chosen = known.best_number, optimiser.recommend(known)
+    kind, sign = ("largest", -1) if goal.maximise else ("least", 1)
+    value = rows[best][goal.objectives[0]].strip()
+    sys.stdout.write(f"{kind} value of {len(rows)}{within}: {value} at {at(best)}\n")
     sys.stdout.write(
         f"recommended, should values be noisy: {at(chosen.number)}, where the surrogate expects "
         f"{sign * chosen.mean:.6g} (sd {chosen.sd:.2g})\n"
@@ -152,25 +162,25 @@ def _proposed(
     known: Evaluations,
     waiting: int,
     rows: Sequence[dict[str, str]],
-    bounds: Sequence[Bound],
-    optimiser: ThompsonOptimiser,
+    space: Space,
+    optimiser: Optimiser,
     points: int,
+    goal: Goal,
 ) -> list[dict[str, str]]:
     """Return the next rows. None is one that awaits its value, as long as the draws that come next have others."""
-    names, draws = [bound.name for bound in bounds], itertools.count(waiting)
+    draws = itertools.count(waiting)
 
-    def drawn() -> list[str]:
-        place = optimiser.ask(known, next(draws)).tolist()
-        return [bound.value(x) for bound, x in zip(bounds, place, strict=True)]
+    def drawn() -> dict[str, str]:
+        return space.row(optimiser.ask(known, next(draws)))
 
     new: list[dict[str, str]] = []
-    awaited = [[row[name] for name in names] for row in rows if not row[VALUE].strip()]
+    awaited = [{name: row[name] for name in space.names} for row in rows if _awaits(row, goal)]
     for _ in range(points):
-        cells, tries = drawn(), 1
-        while cells in awaited and tries < _DRAWS:
-            cells, tries = drawn(), tries + 1
-        awaited.append(cells)
-        new.append(dict(zip(names, cells, strict=True)))
+        row, tries = drawn(), 1
+        while row in awaited and tries < _DRAWS:
+            row, tries = drawn(), tries + 1
+        awaited.append(row)
+        new.append(row)
     return new
 
 
@@ -195,30 +205,22 @@ def _read(path: Path, needed: Sequence[str]) -> tuple[list[str], list[dict[str, 
     return columns, rows
 
 
-def _told(
-    known: Evaluations,
-    waiting: int,
-    row: dict[str, str],
-    bounds: Sequence[Bound],
-    optimiser: ThompsonOptimiser,
-    maximise: bool,
-) -> tuple[Evaluations, int]:
-    """Return what is known after a row, and how many rows await their value."""
-    if not row[VALUE].strip():
-        return known, waiting + 1
-    point = []
-    for bound in bounds:
-        number = _number(bound.name, row[bound.name])
-        if not bound.low <= number <= bound.high:
-            raise ValueError(f"expected {bound.name} from {bound.low:.15g} to {bound.high:.15g}, got {row[bound.name]}")
-        point.append(bound.place(number))
-    value = _number(VALUE, row[VALUE])
-    told = optimiser.tell(known, torch.tensor(point, dtype=torch.float64), -value if maximise else value)
-    return told, waiting
+def _awaits(row: dict[str, str], goal: Goal) -> bool:
+    """Return whether a row awaits its values."""
+    return not any(row[name].strip() for name in goal.columns)
 
 
-def _number(name: str, text: str) -> float:
+def _told(known: Evaluations, row: dict[str, str], space: Space, optimiser: Optimiser, goal: Goal) -> Evaluations:
+    """Return the knowledge after a row."""
+    sign = -1 if goal.maximise else 1
+    value, *costs = (sign * number_of(name, row[name]) for name in goal.objectives)
+    excess = [number_of(name, row[name]) - most for name, most in goal.limits]
+    return optimiser.tell(known, space.point(row), value, costs, excess)
+
+
+def _is_number(text: str) -> bool:
     try:
-        return float(text)
-    except ValueError as error:
-        raise ValueError(f"expected a number in column {name}, got {text!r}") from error
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -12,9 +12,12 @@ from torch import Tensor
 from tsforecast.decisions.buffer import Buffer
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.decisions.rewards import ArmRewards
+from tsforecast.decisions.rules import DRAWS, Chances
 from tsforecast.learners.statistics import Statistics
 
 log = logging.getLogger(__name__)
+
+Waiting = dict[Hashable, tuple[Tensor, int, int]]  # standardised context, arm and number of choices, by id
 
 # The units of rewards are changed where the standard deviation of all rewards is so many of them.
 _OUTGROWN = 2.0
@@ -33,7 +36,7 @@ class Standing:
         first: The first rounds, to which the model is fitted.
         chosen: Number of choices.
         learnt: Number of rewards.
-        waiting: Standardised context and arm of choices whose reward has not come yet, by id.
+        waiting: Standardised context, arm and number of choices whose reward has not come yet, by id.
     """
 
     state: Any
@@ -44,7 +47,7 @@ class Standing:
     first: Buffer
     chosen: int
     learnt: int
-    waiting: dict[Hashable, tuple[Tensor, int]]
+    waiting: Waiting
 
 
 class Bandit:
@@ -104,36 +107,70 @@ class Bandit:
         self._generator.set_state(generator_state)
         self.standing, self._last = standing, None
 
-    def choose(self, context: Sequence[float] | Tensor, id: Hashable = None) -> int:
+    def choose(
+        self, context: Sequence[float] | Tensor, id: Hashable = None, allowed: Sequence[int] | Tensor | None = None
+    ) -> int:
         """Return the arm to pull.
 
         Args:
             context: A number for each feature; NaN where it is missing.
             id: Name of this choice, by which `learn_later` gives its reward; None where that comes by `learn`.
+            allowed: Numbers of the arms that may be pulled in this round, or a mask of them; None for all.
 
         Raises:
-            ValueError: If the context has another length or is infinite, or a reward is awaited under this id.
+            ValueError: If the context has another length or is infinite, a reward is awaited under this id, or no arm
+                or an unknown one is allowed.
         """
         if id is not None and id in self.standing.waiting:
             raise ValueError(f"expected an id of its own for each choice, got {id!r}, whose reward is awaited")
-        raw = self._read(context)
+        raw, mask = self._read(context), self._mask(allowed)
         statistics, row = self._standardised(raw)
         before = self._generator.get_state()
         try:
-            if self.is_warming_up:
-                arm = self._in_turn()
-            else:
+            arm = self._in_turn(mask)
+            if arm is None:
                 with torch.no_grad():
-                    arm = self.rule.choose(self.model, self.standing.state, row, self._generator)
+                    arm = self.rule.choose(self.model, self.standing.state, row, self._generator, mask)
         except BaseException:
             self._generator.set_state(before)
             raise
-        waiting = self.standing.waiting if id is None else {**self.standing.waiting, id: (row, arm)}
+        waiting = (
+            self.standing.waiting if id is None else {**self.standing.waiting, id: (row, arm, self.standing.chosen + 1)}
+        )
         self.standing = dataclasses.replace(
             self.standing, statistics=statistics, chosen=self.standing.chosen + 1, waiting=waiting
         )
         self._last = (raw, row)
         return arm
+
+    def chances(
+        self, context: Sequence[float] | Tensor, allowed: Sequence[int] | Tensor | None = None, draws: int = DRAWS
+    ) -> Chances:
+        """Return the probability of each arm to be chosen in a context. Nothing is counted or learnt.
+
+        They are exact for rules other than Thompson sampling. There, they are so between two arms whose beliefs are
+        Gaussian or linear; else they are shares of draws, with a standard error.
+
+        Args:
+            context: A number for each feature; NaN where it is missing.
+            allowed: As for `choose`.
+            draws: Number of draws where there is no closed form.
+
+        Raises:
+            ValueError: As by `choose`, or if there is no draw.
+        """
+        if draws < 1:
+            raise ValueError(f"expected at least one draw, got {draws}")
+        row, mask = self._standardised(self._read(context))[1], self._mask(allowed)
+        arm = self._in_turn(mask)
+        if arm is not None:
+            return Chances.certain(arm, self.config.arms)
+        # The agent's own numbers stay as they are: it chooses as it would have chosen unasked.
+        generator = torch.Generator().manual_seed(
+            (self.config.seed + 0x9E3779B97F4A7C15 * self.standing.chosen) % 2**63
+        )
+        with torch.no_grad():
+            return self.rule.chances(self.model, self.standing.state, row, generator, mask, draws)
 
     def learn(self, context: Sequence[float] | Tensor, arm: int, reward: float) -> None:
         """Learns the reward of an arm, also of one that somebody else has chosen.
@@ -155,8 +192,12 @@ class Bandit:
             statistics, row = self._standardised(raw)
         self._learn(row, self._arm(arm), self._reward(reward), statistics, self.standing.waiting)
 
-    def learn_later(self, id: Hashable, reward: float) -> None:
+    def learn_later(self, id: Hashable, reward: float | None) -> None:
         """Learns the reward of a choice that was made under an id.
+
+        Args:
+            id: Of the choice.
+            reward: What it paid; None where that will never be known, so that nothing is learnt.
 
         Raises:
             ValueError: If no reward is awaited under the id, such as where it has come already; or it is not finite.
@@ -164,8 +205,29 @@ class Bandit:
         if id not in self.standing.waiting:
             raise ValueError(f"expected the id of a choice whose reward is awaited, got {id!r}")
         waiting = dict(self.standing.waiting)
-        row, arm = waiting.pop(id)
-        self._learn(row, arm, self._reward(reward), self.standing.statistics, waiting)
+        row, arm, _ = waiting.pop(id)
+        if reward is None:
+            self.standing = dataclasses.replace(self.standing, waiting=waiting)
+        else:
+            self._learn(row, arm, self._reward(reward), self.standing.statistics, waiting)
+
+    def settle(self, after: int, reward: float | None) -> list[Hashable]:
+        """Ends the wait for rewards of old choices, and returns their ids.
+
+        Args:
+            after: Number of later choices during which a reward may still come.
+            reward: Of a choice whose time is over, such as 0 where no click is no news; None to learn nothing.
+
+        Raises:
+            ValueError: If the number is negative, or the reward is none that the agent learns.
+        """
+        if after < 0:
+            raise ValueError(f"expected a number of choices of at least 0, got {after}")
+        last = self.standing.chosen - after
+        over = [id for id, (_, _, number) in self.standing.waiting.items() if number < last]
+        for id in over:
+            self.learn_later(id, reward)
+        return over
 
     def expect(self, context: Sequence[float] | Tensor) -> ArmRewards:
         """Return the expected reward of each arm in a context, and its standard deviation, in units of rewards.
@@ -185,7 +247,12 @@ class Bandit:
         return ArmRewards(found.mean * scale + shift, found.sd * scale)
 
     def _learn(
-        self, row: Tensor, arm: int, reward: float, statistics: Statistics, waiting: dict[Hashable, tuple[Tensor, int]]
+        self,
+        row: Tensor,
+        arm: int,
+        reward: float,
+        statistics: Statistics,
+        waiting: Waiting,
     ) -> None:
         now = self.standing
         state, units, first, rewards = now.state, now.units, now.first, _counted(now.rewards, reward)
@@ -210,11 +277,29 @@ class Bandit:
         paid = now.paid + torch.nn.functional.one_hot(torch.tensor(arm), self.config.arms)
         self.standing = Standing(state, statistics, rewards, paid, units, first, now.chosen, learnt, waiting)
 
-    def _in_turn(self) -> int:
-        """Return the next arm in turn that lacks rewards of its share."""
+    def _in_turn(self, mask: Tensor | None) -> int | None:
+        """Return the next arm in turn that lacks rewards of its share; None where the rule chooses.
+
+        Where the arms that are allowed have had their shares, and the model is not fitted yet, any comes in turn.
+        """
         arms = self.config.arms
         turn = [(self.standing.chosen + k) % arms for k in range(arms)]
-        return next(arm for arm in turn if self.standing.paid[arm] < self.config.warm_up)
+        turn = [arm for arm in turn if mask is None or mask[arm]]
+        lacking = [arm for arm in turn if self.standing.paid[arm] < self.config.warm_up]
+        is_fitted = self.standing.learnt >= self.standing.first.capacity
+        return next(iter(lacking if lacking or is_fitted else turn), None)
+
+    def _mask(self, allowed: Sequence[int] | Tensor | None) -> Tensor | None:
+        if allowed is None:
+            return None
+        if isinstance(allowed, Tensor) and allowed.dtype == torch.bool:
+            mask = allowed
+        else:
+            mask = torch.zeros(self.config.arms, dtype=torch.bool)
+            mask[[self._arm(arm) for arm in torch.as_tensor(allowed).tolist()]] = True
+        if mask.shape != (self.config.arms,) or not bool(mask.any()):
+            raise ValueError(f"expected at least one arm of {self.config.arms} to be allowed, got {allowed}")
+        return mask
 
     def _units(self, rewards: Tensor) -> Tensor:
         """Return what rewards are to be shifted and divided by, given what is known of them."""

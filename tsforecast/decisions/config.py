@@ -19,7 +19,7 @@ from tsforecast.decisions.logistic import LogisticRewards
 from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
 from tsforecast.decisions.rewards import AbstractRewards
-from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Thompson
+from tsforecast.decisions.rules import UCB, AbstractRule, EpsilonGreedy, Greedy, Softmax, Thompson
 from tsforecast.decisions.stein import SteinRewards
 from tsforecast.decisions.subspace import SubspaceRewards
 from tsforecast.decisions.tangent import TangentRewards
@@ -42,6 +42,7 @@ RULES: dict[str, Callable[[float | None], AbstractRule]] = {
     "ucb": lambda amount: UCB() if amount is None else UCB(amount),
     "greedy": lambda amount: Greedy(),
     "epsilon": lambda amount: EpsilonGreedy() if amount is None else EpsilonGreedy(amount),
+    "softmax": lambda amount: Softmax() if amount is None else Softmax(amount),
 }
 
 ENCODINGS: dict[str, Callable[[int], AbstractEncoding]] = {

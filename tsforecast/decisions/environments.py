@@ -19,11 +19,13 @@ class Environment:
         contexts: Of each round; NaN is missing.
         rewards: That each arm would pay, noise and all; NaN where nobody knows, as for arms that a log did not choose.
         expected: Expected rewards, by which regret is counted; NaN where nobody knows.
+        allowed: Arms that may be pulled in each round; None for all.
     """
 
     contexts: Float[Tensor, "step feature"]
     rewards: Float[Tensor, "step arm"]
     expected: Float[Tensor, "step arm"]
+    allowed: Bool[Tensor, "step arm"] | None = None
 
     def __len__(self) -> int:
         return len(self.contexts)
@@ -39,13 +41,17 @@ class Environment:
         return self.contexts.shape[-1]
 
     def regret(self, arms: Int[Tensor, " step"]) -> Float[Tensor, " step"]:
-        """Return what each choice lost in expectation, against the best arm of the round.
+        """Return the expected loss of each choice against the best arm that was allowed in its round.
 
         Args:
             arms: That were pulled, from the first round on.
         """
         expected = self.expected[: len(arms)]
-        return expected.amax(-1) - expected.gather(-1, arms.unsqueeze(-1))[:, 0]
+        if self.allowed is None:
+            highest = expected.amax(-1)
+        else:
+            highest = expected.masked_fill(~self.allowed[: len(arms)], -math.inf).amax(-1)
+        return highest - expected.gather(-1, arms.unsqueeze(-1))[:, 0]
 
 
 def of_labels(
@@ -108,6 +114,7 @@ def of_log(
     rewards: Float[Tensor, " row"],
     arms: int,
     steps: int,
+    allowed: Bool[Tensor, "row arm"] | None = None,
 ) -> Environment:
     """Return logged choices, in their order: an agent that chooses another arm learns nothing of that round.
 
@@ -119,10 +126,12 @@ def of_log(
         rewards: That it paid.
         arms: How many there are.
         steps: Rounds at most.
+        allowed: Arms that could be chosen in each row; None for all.
     """
     known = torch.full((len(chosen), arms), math.nan, dtype=rewards.dtype)
     known.scatter_(-1, chosen.unsqueeze(-1), rewards.unsqueeze(-1))
-    return Environment(contexts[:steps], known[:steps], torch.full_like(known[:steps], math.nan))
+    open_arms = None if allowed is None else allowed[:steps]
+    return Environment(contexts[:steps], known[:steps], torch.full_like(known[:steps], math.nan), open_arms)
 
 
 def of_mushrooms(

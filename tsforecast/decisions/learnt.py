@@ -11,9 +11,18 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.core.torch_internals import normal
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward, learn_in_turn
+from tsforecast.decisions.rewards import (
+    AbstractRewards,
+    ArmRewards,
+    Context,
+    Interactions,
+    Reward,
+    above_zero,
+    learn_in_turn,
+)
 from tsforecast.learners.gaussian_learner import GaussianLearner
 from tsforecast.learners.memory.memory_learner import Remembered
+from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
 
 
@@ -95,8 +104,23 @@ class LearntRewards(AbstractRewards[Centred]):
 
     def draw(self, state: Centred, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return the outputs of a network with drawn weights, or drawn outputs of the linearised one."""
+        return self.sample(state, context, 1, generator)[0]
+
+    def sample(
+        self, state: Centred, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several times at once."""
         inputs = self.encoding.each(context).to(state.origin.device)
-        return draw_rewards(self.learner, state.belief, inputs, generator, self.draws_outputs)
+        return draw_rewards(self.learner, state.belief, inputs, generator, number, self.draws_outputs)
+
+    def duel(self, state: Centred, context: Context, first: int, second: int) -> float | None:
+        """Return the probability that follows from the joint law of both outputs, where it is the one of the draw."""
+        if not (self.draws_outputs and isinstance(self.learner, GaussianLearner)):
+            return None
+        inputs = self.encoding.each(context).to(state.origin.device)[[first, second]]
+        mean, cov = joint_outputs(self.learner, state.belief, inputs)
+        variance = (cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]).clamp_min(0)
+        return above_zero((mean[0] - mean[1]).item(), variance.sqrt().item())
 
 
 def around(learner: AbstractNetworkLearner[Any], origin: Float[Tensor, " weight"]) -> AbstractNetworkLearner[Any]:
@@ -116,27 +140,44 @@ def expect_rewards(
     return ArmRewards(outputs[:, 0], cov[:, 0, 0].clamp_min(0).sqrt())
 
 
+def joint_outputs(
+    learner: GaussianLearner, belief: Any, inputs: Float[Tensor, "arm input"]
+) -> tuple[Float[Tensor, " arm"], Float[Tensor, "arm arm"]]:
+    """Return mean f and covariance J S J' of the outputs for all rows in the linearised network."""
+    outputs, jacobian = learner.network.linearise(learner.weights(belief), inputs)
+    return outputs[:, 0], learner.family.covariance(belief, jacobian[:, 0])
+
+
 def draw_rewards(
     learner: AbstractNetworkLearner[Any],
     belief: Any,
     inputs: Float[Tensor, "arm input"],
     generator: torch.Generator,
+    number: int = 1,
     draws_outputs: bool = False,
-) -> Float[Tensor, " arm"]:
-    """Return the output for each row, for one draw of the weights.
+) -> Float[Tensor, "draw arm"]:
+    """Return the output for each row, for some draws of the weights.
 
     Args:
         learner: Over a network with one output.
         belief: Of the learner.
         inputs: Of each arm.
-        generator: Of the draw.
+        generator: Of the draws.
+        number: How many.
         draws_outputs: Whether outputs are drawn from N(f, J S J') together, instead of weights.
     """
     if not (draws_outputs and isinstance(learner, GaussianLearner)):
-        weights = learner.sample(belief, 1, generator)[0]
-        return learner.network(weights, inputs)[:, 0]
-    outputs, jacobian = learner.network.linearise(learner.weights(belief), inputs)
-    cov = learner.family.covariance(belief, jacobian[:, 0])
+        return outputs_of(learner.network, learner.sample(belief, number, generator), inputs)
+    mean, cov = joint_outputs(learner, belief, inputs)
     values, vectors = torch.linalg.eigh(cov)  # arms may be equal, and the covariance singular
-    noise = normal(values.shape, values, generator)
-    return outputs[:, 0] + vectors @ (values.clamp_min(0).sqrt() * noise)
+    noise = normal((number, *values.shape), values, generator)
+    return mean + (values.clamp_min(0).sqrt() * noise) @ vectors.mT
+
+
+def outputs_of(
+    network: AbstractNetwork, weights: Float[Tensor, "draw weight"], inputs: Float[Tensor, "arm input"]
+) -> Float[Tensor, "draw arm"]:
+    """Return the one output for each row, by each of several vectors of weights."""
+    if len(weights) == 1:
+        return network(weights[0], inputs).mT
+    return torch.func.vmap(network, (0, None))(weights, inputs)[..., 0]

@@ -2,20 +2,31 @@
 
 import dataclasses
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from scipy import stats
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import cholesky, symmetrise
 from tsforecast.core.torch_internals import standard_gamma
 from tsforecast.decisions.buffer import Buffer
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward, learn_in_turn
+from tsforecast.decisions.rewards import (
+    AbstractRewards,
+    ArmRewards,
+    Context,
+    Interactions,
+    Reward,
+    above_zero,
+    learn_in_turn,
+)
 from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
 
 Heads = tuple[NormalInverseGamma, ...]  # one for each arm
+_NODES = 200  # of the integral of a duel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +90,16 @@ class LinearRewards(AbstractRewards[Heads]):
         """Draw x' w: arms are independent, so that this is as good as drawing all weights."""
         return draw_heads(state, with_one(context), generator)
 
+    def sample(
+        self, state: Heads, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several times at once."""
+        return sample_heads(state, with_one(context), number, generator)
+
+    def duel(self, state: Heads, context: Context, first: int, second: int) -> float | None:
+        """Return the probability that follows from two Student laws."""
+        return duel_heads(state, with_one(context), first, second)
+
 
 @dataclasses.dataclass(frozen=True)
 class WindowRewards(AbstractRewards[Buffer]):
@@ -128,6 +149,16 @@ class WindowRewards(AbstractRewards[Buffer]):
     def draw(self, state: Buffer, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Draw x' w given the window."""
         return draw_heads(self._heads(state), with_one(context), generator)
+
+    def sample(
+        self, state: Buffer, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several times at once."""
+        return sample_heads(self._heads(state), with_one(context), number, generator)
+
+    def duel(self, state: Buffer, context: Context, first: int, second: int) -> float | None:
+        """Return the probability that follows from two Student laws."""
+        return duel_heads(self._heads(state), with_one(context), first, second)
 
 
 def regression(size: int, variance: float, shape: float, rate: float) -> ConjugateRegression:
@@ -211,8 +242,37 @@ def expect_heads(heads: Heads, x: Float[Tensor, " feature"], spread: bool = True
 
 def draw_heads(heads: Heads, x: Float[Tensor, " feature"], generator: torch.Generator) -> Float[Tensor, " arm"]:
     """Draw the noise variance of each arm, then its x' w."""
+    return sample_heads(heads, x, 1, generator)[0]
+
+
+def sample_heads(
+    heads: Heads, x: Float[Tensor, " feature"], number: int, generator: torch.Generator
+) -> Float[Tensor, "draw arm"]:
+    """Draw several times: the noise variance of each arm, then its x' w."""
     mean = torch.stack([x @ head.mean for head in heads])
     extent = torch.stack([x @ head.cov @ x for head in heads]).clamp_min(0)
     shape, rate = (torch.stack([getattr(head, name) for head in heads]) for name in ("shape", "rate"))
-    noise = rate / standard_gamma(shape, generator)
-    return mean + (noise * extent).sqrt() * torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
+    noise = rate / standard_gamma(shape.expand(number, -1), generator)
+    return mean + (noise * extent).sqrt() * torch.randn(noise.shape, generator=generator, dtype=mean.dtype)
+
+
+def duel_heads(heads: Heads, x: Float[Tensor, " feature"], first: int, second: int) -> float:
+    """Return the probability that x' w of one arm is above that of another: an integral of two Student laws.
+
+    x' w of an arm has a Student law of 2 a degrees of freedom around x' m, with the scale sqrt(b / a x' S x).
+    """
+    laws = []
+    for head in (heads[first], heads[second]):
+        scale = (head.rate / head.shape * (x @ head.cov @ x)).clamp_min(0).sqrt().item()
+        laws.append((2 * head.shape.item(), (x @ head.mean).item(), scale))
+    (dof, mean, scale), (other_dof, other_mean, other_scale) = laws
+    if min(scale, other_scale) == 0:
+        return above_zero(mean - other_mean, 0.0)
+    level = (np.polynomial.legendre.leggauss(_NODES)[0] + 1) / 2
+    weight = np.polynomial.legendre.leggauss(_NODES)[1] / 2
+    # Over levels of the narrower law, along which the other distribution function is smooth.
+    if scale <= other_scale:
+        seen = mean + scale * stats.t.ppf(level, dof)
+        return float(weight @ stats.t.cdf((seen - other_mean) / other_scale, other_dof))
+    seen = other_mean + other_scale * stats.t.ppf(level, other_dof)
+    return float(weight @ stats.t.sf((seen - mean) / scale, dof))

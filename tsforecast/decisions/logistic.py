@@ -104,3 +104,13 @@ class LogisticRewards(AbstractRewards[Beliefs]):
     def draw(self, state: Beliefs, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Draw logits: arms are independent, so that this is as good as drawing all weights."""
         return self.expect(state, context).draw(generator)
+
+    def sample(
+        self, state: Beliefs, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several times at once."""
+        return self.expect(state, context).sample(number, generator)
+
+    def duel(self, state: Beliefs, context: Context, first: int, second: int) -> float | None:
+        """Return the probability that follows from two independent Gaussians."""
+        return self.expect(state, context).duel(first, second)

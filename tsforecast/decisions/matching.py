@@ -11,7 +11,15 @@ from tsforecast.core.linalg import symmetrise
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import rescale_outputs
 from tsforecast.decisions.fitting import Descent, gradient_step
-from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression
+from tsforecast.decisions.linear import (
+    Heads,
+    draw_heads,
+    duel_heads,
+    expect_heads,
+    fit_heads,
+    regression,
+    sample_heads,
+)
 from tsforecast.decisions.neural_linear import NeuralLinear, hidden
 from tsforecast.decisions.retrained import fit_to
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward
@@ -141,6 +149,18 @@ class MatchedRewards(AbstractRewards[Matched]):
         """Draw from the heads."""
         features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
         return draw_heads(state.model.heads, features, generator)
+
+    def sample(
+        self, state: Matched, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several times at once."""
+        features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
+        return sample_heads(state.model.heads, features, number, generator)
+
+    def duel(self, state: Matched, context: Context, first: int, second: int) -> float | None:
+        """Return the probability that follows from two Student laws."""
+        features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
+        return duel_heads(state.model.heads, features, first, second)
 
 
 def match(

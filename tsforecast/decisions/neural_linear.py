@@ -10,7 +10,16 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import rescale_outputs
 from tsforecast.decisions.fitting import Descent
-from tsforecast.decisions.linear import Heads, draw_heads, expect_heads, fit_heads, regression, rescale_heads
+from tsforecast.decisions.linear import (
+    Heads,
+    draw_heads,
+    duel_heads,
+    expect_heads,
+    fit_heads,
+    regression,
+    rescale_heads,
+    sample_heads,
+)
 from tsforecast.decisions.retrained import AbstractRetrainedRewards, AbstractTrained, fit_to
 from tsforecast.decisions.rewards import ArmRewards, Context, Reward
 from tsforecast.learners.conjugate import ConjugateRegression
@@ -124,6 +133,21 @@ class NeuralLinearRewards(AbstractRetrainedRewards[NeuralLinear]):
         if self.head == "network":
             return self.expect(state, context).mean
         return draw_heads(state.heads, hidden(self.network, state.weights, context.unsqueeze(0))[0], generator)
+
+    def sample(
+        self, state: NeuralLinear, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several times at once."""
+        if self.head == "network":
+            return self.expect(state, context).mean.expand(number, -1)
+        features = hidden(self.network, state.weights, context.unsqueeze(0))[0]
+        return sample_heads(state.heads, features, number, generator)
+
+    def duel(self, state: NeuralLinear, context: Context, first: int, second: int) -> float | None:
+        """Return the probability that follows from two Student laws."""
+        if self.head == "network":
+            return self.expect(state, context).duel(first, second)
+        return duel_heads(state.heads, hidden(self.network, state.weights, context.unsqueeze(0))[0], first, second)
 
 
 def hidden(

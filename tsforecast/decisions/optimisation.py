@@ -1,114 +1,34 @@
-"""Bayesian optimisation by Thompson sampling: the next point is the least of one function drawn from a belief."""
+"""Bayesian optimisation: the next point is the least of a drawn function, or promises the largest improvement."""
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.ascent import Ascent
+from tsforecast.decisions.evaluations import Evaluations, Recommendation
+from tsforecast.decisions.process import fit_process, log_improvement, log_probability_below
 from tsforecast.decisions.surrogate import Surrogate
+from tsforecast.decisions.trust_region import TrustRegion
 
+ACQUISITIONS = ("thompson", "ei", "mixed")
 _GOOD = 5  # best points near which a draw is looked at
+_FORBIDDEN = 100.0  # standard deviations of the values that an excess of one standard deviation costs a draw
+_AUGMENTED = 0.05  # of the sum of objectives beside the largest one
 
-
-@register_record
-@dataclasses.dataclass(frozen=True)
-class Evaluations:
-    """Knowledge of a function: all that the next point depends on.
-
-    Attributes:
-        points: Where it was evaluated, in order.
-        values: There; NaN where an evaluation failed.
-    """
-
-    points: Float[Tensor, "point dim"]
-    values: Float[Tensor, " point"]
-
-    @property
-    def best(self) -> tuple[Float[Tensor, " dim"], float]:
-        """Return the point with the least value, and the value.
-
-        Raises:
-            ValueError: If no evaluation has succeeded.
-        """
-        if not bool(self.values.isfinite().any()):
-            raise ValueError(f"expected an evaluation that succeeded, got {len(self.values)} that did not")
-        place = self.values.nan_to_num(nan=math.inf).argmin()
-        return self.points[place], self.values[place].item()
+Function = Callable[[Tensor], Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
-class Recommendation:
-    """The evaluation whose point is the best one to take, where values are noisy.
+class Optimiser:
+    """Minimises a function over a box: Sobol points first, then those that a surrogate says.
 
-    Attributes:
-        number: Of the evaluation, from 0.
-        mean: Of the function there.
-        sd: Standard deviation of that mean.
-    """
-
-    number: int
-    mean: float
-    sd: float
-
-
-@dataclasses.dataclass(frozen=True)
-class TrustRegion:
-    """A box around the best point for the search of the next one (TuRBO, Eriksson et al. 2019).
-
-    It doubles after successes and halves after failures; one that has become too small begins anew at its first size.
-
-    Attributes:
-        side: Half of its width to begin with, and at most, where the whole box goes from -1 to 1.
-        least: Below which it begins anew.
-        successes: Better points in a row, after which it doubles.
-        patience: Points in a row that are not better, after which it halves.
-        neighbours: Values, at least, that the surrogate is fitted to: the nearest, and all within half as far again.
-
-    Raises:
-        ValueError: If a number is outside of its range.
-    """
-
-    side: float = 0.8
-    least: float = 2.0**-9
-    successes: int = 2
-    patience: int = 6
-    neighbours: int = 20
-
-    def __post_init__(self) -> None:
-        if not 0 < self.least <= self.side <= 2:
-            raise ValueError(f"expected 0 < least <= side <= 2, got {self.least} and {self.side}")
-        if min(self.successes, self.patience) < 1 or self.neighbours < 2:
-            raise ValueError(
-                f"expected successes and patience from 1 and neighbours from 2, got {self.successes}, {self.patience} "
-                f"and {self.neighbours}"
-            )
-
-    def side_after(self, values: Float[Tensor, " point"], initial: int) -> float:
-        """Return the half width after some values, of which the first ones were no choice of the optimiser."""
-        side, good, bad = self.side, 0, 0
-        least = math.inf
-        for k, value in enumerate(values.nan_to_num(nan=math.inf).tolist()):
-            better, least = value < least, min(value, least)
-            if k < initial:
-                continue
-            good, bad = (good + 1, 0) if better else (0, bad + 1)
-            if good == self.successes:
-                side, good = min(2 * side, self.side), 0
-            if bad == self.patience:
-                side, bad = side / 2, 0
-            if side < self.least:
-                side = self.side
-        return side
-
-
-@dataclasses.dataclass(frozen=True)
-class ThompsonOptimiser:
-    """Minimises a function over a box: Sobol points first, then the least point of a draw from the surrogate.
+    By Thompson sampling the next point is the least of one function drawn from the surrogate. By expected improvement
+    it is the most promising under a Gaussian process. Limits are learnt as the function is. Several objectives are
+    weighed anew for every point, so that points spread along their front.
 
     The surrogate sees the values near the best point, standardised, in coordinates of the trust region; it is fitted
     anew for every point. The next point depends on evaluations and seed alone: a list of them is all there is to keep.
@@ -121,6 +41,8 @@ class ThompsonOptimiser:
         ascent: How.
         initial: Sobol points to begin with.
         seed: Of all that is random.
+        acquisition: "thompson", "ei" for expected improvement, or "mixed" for both in turn.
+        snap: Moves points to those that can be evaluated, such as whole numbers; None where all can.
 
     Raises:
         ValueError: If the corners make no box, or a number is outside of its range.
@@ -133,8 +55,12 @@ class ThompsonOptimiser:
     ascent: Ascent = dataclasses.field(default_factory=Ascent)
     initial: int = 10
     seed: int = 0
+    acquisition: str = "thompson"
+    snap: Function | None = None
 
     def __post_init__(self) -> None:
+        if self.acquisition not in ACQUISITIONS:
+            raise ValueError(f"expected acquisition to be {' or '.join(ACQUISITIONS)}, got {self.acquisition!r}")
         if not self.low or len(self.low) != len(self.high):
             raise ValueError(f"expected corners of the same length, got {self.low} and {self.high}")
         if not all(-math.inf < a < b < math.inf for a, b in zip(self.low, self.high, strict=True)):
@@ -160,29 +86,97 @@ class ThompsonOptimiser:
         """
         low, high = self._corners
         count = len(known.values) + ahead
-        fine = known.values.isfinite()
-        values = known.values[fine]
-        if count < self.initial or len(values) < 2 or bool((values == values[0]).all()):
+        fine = known.succeeded
+        seed = (self.seed + count * 0x9E3779B97F4A7C15) % 2**63
+        weights = self._weights(known, seed)
+        merit = _merit(known, weights)
+        seen = merit[fine]
+        if count < self.initial or len(seen) < 2 or bool((seen == seen[0]).all()):
             engine = torch.quasirandom.SobolEngine(len(low), scramble=True, seed=self.seed)
             place = engine.fast_forward(count).draw(1, dtype=torch.float64)[0]
-            return low + place * (high - low)
+            return self._snapped(low + place * (high - low))
         points = 2 * (known.points[fine] - low) / (high - low) - 1
-        side = self.region.side_after(known.values, self.initial)
-        centre = points[values.argmin()]
+        # With points ahead the largest improvement would be the same point again.
+        by_draw = self.acquisition == "thompson" or ahead > 0 or (self.acquisition == "mixed" and count % 2 == 1)
+        # Under other weights the best point is another one: better and worse in a row say nothing then.
+        side = self.region.side if len(weights) > 1 else self.region.side_after(merit, self.initial)
+        centre = points[seen.argmin()]
         local = (points - centre) / side  # the region goes from -1 to 1
         distance = local.abs().amax(-1)
-        number = max(min(self.region.neighbours, len(values)), int((distance <= 1.5).sum()))
+        number = max(min(self.region.neighbours, len(seen)), int((distance <= 1.5).sum()))
         near = distance.topk(number, largest=False).indices
-        height = -values[near]
-        spread = height.std()
-        height = (height - height.mean()) / torch.where(spread > 0, spread, 1.0)
-        seed = (self.seed + count * 0x9E3779B97F4A7C15) % 2**63
-        function = self.surrogate.draw(local[near], height, seed)
+        objectives, limits = known.objectives[fine][near], known.limits[fine][near]
+        score = self._drawn if by_draw else self._improvement
+        function = score(local[near], objectives, limits, weights, seed)
+        if self.snap is not None:
+            function = self._of_snapped(function, centre, side)
         bounds = ((-1 - centre) / side).clamp(-1, 1), ((1 - centre) / side).clamp(-1, 1)
-        good = local[near][height.topk(min(_GOOD, number)).indices]
+        good = local[near][seen[near].topk(min(_GOOD, number), largest=False).indices]
         found = self.ascent(function, *bounds, good, torch.Generator().manual_seed(seed))
         place = ((centre + found * side + 1) / 2).clamp(0, 1)
-        return torch.minimum(torch.maximum(low + place * (high - low), low), high)
+        return self._snapped(torch.minimum(torch.maximum(low + place * (high - low), low), high))
+
+    def _weights(self, known: Evaluations, seed: int) -> Float[Tensor, " objective"]:
+        """Return weights of the objectives, uniform on the simplex."""
+        number = known.objectives.shape[1]
+        drawn = -torch.rand(number, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log()
+        return drawn / drawn.sum() if number > 1 else drawn.new_ones(1)
+
+    def _drawn(self, inputs: Tensor, objectives: Tensor, limits: Tensor, weights: Tensor, seed: int) -> Function:
+        """Return the score by draws: of the objectives together (Paria et al. 2019), less for an excess over a limit.
+
+        Thompson sampling with limits is that of Eriksson and Poloczek (2021): the best point of a draw is looked for
+        where draws of the excess are at most 0.
+        """
+        if len(weights) == 1 and not limits.shape[1]:
+            return self.surrogate.draw(inputs, -_standardised(objectives[:, 0])[0], seed)
+        draws = [self.surrogate.draw(inputs, _standardised(x)[0], seed + k) for k, x in enumerate(objectives.unbind(1))]
+        ideal = torch.stack([_standardised(x)[0].min() for x in objectives.unbind(1)])
+        costs = []
+        for k, x in enumerate(limits.unbind(1), len(draws)):
+            scaled, shift, spread = _standardised(x)
+            costs.append((self.surrogate.draw(inputs, scaled, seed + k), -shift / spread))
+
+        def score(x: Tensor) -> Tensor:
+            together = torch.stack([draw(x) for draw in draws], -1)
+            value = together[..., 0] if len(weights) == 1 else chebyshev(together, weights, ideal)
+            return -value - _FORBIDDEN * sum((excess(x) - limit).clamp_min(0) for excess, limit in costs)
+
+        return score
+
+    def _improvement(self, inputs: Tensor, objectives: Tensor, limits: Tensor, weights: Tensor, seed: int) -> Function:
+        """Return the logarithm of the expected improvement times the probability to exceed no limit.
+
+        Several objectives are made one before the fit (Knowles 2006). Without a feasible point the probability counts
+        alone (Gardner et al. 2014).
+        """
+        scaled = torch.stack([_standardised(x)[0] for x in objectives.unbind(1)], 1)
+        whole = scaled[:, 0] if len(weights) == 1 else chebyshev(scaled, weights, scaled.amin(0))
+        feasible = (limits <= 0).all(1)
+        parts: list[Function] = []
+        if bool(feasible.any()):
+            process = fit_process(inputs, _standardised(whole)[0])
+            # Noisy values are smoothed: the least of them is the luckiest.
+            parts.append(log_improvement(process, process(inputs)[0][feasible].min().item()))
+        for x in limits.unbind(1):
+            excess, shift, spread = _standardised(x)
+            parts.append(log_probability_below(fit_process(inputs, excess), (-shift / spread).item()))
+        return lambda x: torch.stack([part(x) for part in parts]).sum(0)
+
+    def _of_snapped(self, function: Function, centre: Tensor, side: float) -> Function:
+        """Return the function of points that are snapped first; its slope is the one there."""
+        low, high = self._corners
+
+        def snapped(x: Tensor) -> Tensor:
+            with torch.no_grad():
+                place = low + ((centre + x * side + 1) / 2).clamp(0, 1) * (high - low)
+                moved = ((2 * (self._snapped(place) - low) / (high - low) - 1) - centre) / side
+            return function(x + (moved - x).detach())
+
+        return snapped
+
+    def _snapped(self, places: Float[Tensor, "*place dim"]) -> Float[Tensor, "*place dim"]:
+        return places if self.snap is None else self.snap(places)
 
     def recommend(self, known: Evaluations) -> Recommendation:
         """Return the evaluation at which the surrogate, given all values, expects the least function.
@@ -198,7 +192,7 @@ class ThompsonOptimiser:
         """
         value = known.best[1]
         low, high = self._corners
-        fine = known.values.isfinite().nonzero()[:, 0]
+        fine = known.feasible.nonzero()[:, 0]
         values = known.values[fine]
         spread = values.std(correction=0)
         if not bool(spread > 0):
@@ -209,23 +203,41 @@ class ThompsonOptimiser:
         found = (mean[least] * spread + values.mean()).item()
         return Recommendation(int(fine[least]), found, (sd[least] * spread).item())
 
-    def tell(self, known: Evaluations, point: Float[Tensor, " dim"], value: float) -> Evaluations:
+    def tell(
+        self,
+        known: Evaluations,
+        point: Float[Tensor, " dim"],
+        value: float,
+        costs: Sequence[float] = (),
+        excess: Sequence[float] = (),
+    ) -> Evaluations:
         """Return the knowledge after an evaluation, also of a point that was not asked for.
 
         Args:
             known: Before.
             point: In the box.
             value: NaN or infinite where the evaluation failed: nothing is learnt from it, and it counts as no better.
+            costs: Values of further objectives; always as many.
+            excess: By how much each limit is exceeded, at most 0 where it is not; always as many.
 
         Raises:
-            ValueError: If the point is not in the box.
+            ValueError: If the point is not in the box, or there are more or fewer costs or limits than before.
         """
         low, high = self._corners
         point = torch.as_tensor(point, dtype=torch.float64)
         if point.shape != low.shape or not bool(((point >= low) & (point <= high)).all()):
             raise ValueError(f"expected a point between {self.low} and {self.high}, got {point.tolist()}")
+        columns = []
+        for name, before, given in (("costs", known.costs, costs), ("limits", known.limits, excess)):
+            width = (0 if before is None else before.shape[1]) if len(known.values) else len(given)
+            if len(given) != width:
+                raise ValueError(f"expected {width} {name}, as before, got {len(given)}")
+            row = [float(x) if math.isfinite(x) else math.nan for x in given]
+            old = point.new_zeros(0, width) if before is None or not len(known.values) else before
+            columns.append(torch.cat([old, point.new_tensor(row).view(1, width)]) if width else None)
         value = float(value) if math.isfinite(value) else math.nan
-        return Evaluations(torch.cat([known.points, point[None]]), torch.cat([known.values, point.new_tensor([value])]))
+        values = torch.cat([known.values, point.new_tensor([value])])
+        return Evaluations(torch.cat([known.points, point[None]]), values, *columns)
 
     def minimise(
         self, function: Callable[[Tensor], float | Tensor], evaluations: int, known: Evaluations | None = None
@@ -242,3 +254,34 @@ class ThompsonOptimiser:
             point = self.ask(known)
             known = self.tell(known, point, float(function(point)))
         return known
+
+
+def chebyshev(
+    values: Float[Tensor, "*place objective"], weights: Float[Tensor, " objective"], ideal: Float[Tensor, " objective"]
+) -> Float[Tensor, "*place"]:
+    """Return max_k w_k (y_k - z_k) + 0.05 sum_k w_k (y_k - z_k): small where all objectives are (Paria et al. 2019)."""
+    far = weights * (values - ideal)
+    return far.amax(-1) + _AUGMENTED * far.sum(-1)
+
+
+def _merit(known: Evaluations, weights: Float[Tensor, " objective"]) -> Float[Tensor, " point"]:
+    """Return numbers that order evaluations: those that exceed limits above all feasible ones; NaN where one failed."""
+    fine = known.succeeded
+    values = known.values
+    if len(weights) > 1:
+        scaled = torch.stack([_standardised(x, fine)[0] for x in known.objectives.unbind(1)], 1)
+        values = chebyshev(scaled, weights, scaled[fine].amin(0)) if bool(fine.any()) else values
+    values = torch.where(fine, values, math.nan)
+    if not known.limits.shape[1] or not bool(fine.any()):
+        return values
+    excess = sum(x.clamp_min(0) / _standardised(x, fine)[2] for x in known.limits.unbind(1))
+    above = values[fine].max() + (values[fine].max() - values[fine].min()).clamp_min(1e-9) * excess
+    return torch.where(known.feasible | ~fine, values, above)
+
+
+def _standardised(values: Float[Tensor, " point"], used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return values in units of their standard deviation from their mean, both over those that are used; and both."""
+    seen = values if used is None else values[used]
+    mean, spread = seen.mean(), seen.std() if len(seen) > 1 else seen.new_zeros(())
+    spread = torch.where(spread > 0, spread, 1.0)
+    return (values - mean) / spread, mean, spread

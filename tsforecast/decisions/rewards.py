@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import torch
@@ -54,7 +55,17 @@ class ArmRewards:
 
     def draw(self, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return a Gaussian draw, independent for each arm."""
-        return self.mean + self.sd * torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
+        return self.sample(1, generator)[0]
+
+    def sample(self, number: int, generator: torch.Generator) -> Float[Tensor, "draw arm"]:
+        """Return Gaussian draws, independent for each arm."""
+        shape = (number, *self.mean.shape)
+        return self.mean + self.sd * torch.randn(shape, generator=generator, dtype=self.mean.dtype)
+
+    def duel(self, first: int, second: int) -> float:
+        """Return the probability that a draw of one arm is above an independent draw of another."""
+        spread = math.hypot(self.sd[first].item(), self.sd[second].item())
+        return above_zero((self.mean[first] - self.mean[second]).item(), spread)
 
 
 class AbstractRewards(abc.ABC, Generic[State]):
@@ -135,6 +146,35 @@ class AbstractRewards(abc.ABC, Generic[State]):
             context: Of the round.
             generator: Of the draw.
         """
+
+    def sample(
+        self, state: State, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Return several draws, each as by `draw`; models that can draw faster than one by one do so.
+
+        Args:
+            state: After what was learnt.
+            context: Of the round.
+            number: How many.
+            generator: Of the draws.
+        """
+        return torch.stack([self.draw(state, context, generator) for _ in range(number)])
+
+    def duel(self, state: State, context: Context, first: int, second: int) -> float | None:
+        """Return the probability that one arm is better than another in a draw; None where it has no closed form.
+
+        Args:
+            state: After what was learnt.
+            context: Of the round.
+            first: An arm, which wins where both are equal.
+            second: Another.
+        """
+        return None
+
+
+def above_zero(mean: float, sd: float) -> float:
+    """Return the probability that a Gaussian is at least 0."""
+    return 0.5 * math.erfc(-mean / (sd * math.sqrt(2))) if sd > 0 else float(mean >= 0)
 
 
 def learn_in_turn(model: AbstractRewards[State], state: State, seen: Interactions, generator: torch.Generator) -> State:

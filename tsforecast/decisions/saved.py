@@ -12,7 +12,7 @@ from tsforecast.decisions.bandit import Bandit, Standing
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 
-FORMAT = 2  # raised when older files can no longer be read
+FORMAT = 3  # raised when older files can no longer be read
 _PLAIN = ("chosen", "learnt")
 
 
@@ -60,10 +60,10 @@ def load_bandit(path: str | Path, device: str = "cpu") -> Bandit:
         leaves = [leaf.to(like.device) for leaf, like in zip(leaves, fresh, strict=True)]
         expect_like({name: payload[name] for name in _PLAIN}, {"chosen": 0, "learnt": 0}, "its counts")
         waiting = payload["waiting"]
-        for row, arm in waiting.values():
+        for row, arm, number in waiting.values():
             expect_like(row, torch.zeros(bandit.config.features), "a context that waits")
-            if not (isinstance(arm, int) and 0 <= arm < bandit.config.arms):
-                raise ValueError(f"expected an arm that waits, got {arm!r}")
+            if not (isinstance(arm, int) and 0 <= arm < bandit.config.arms and isinstance(number, int)):
+                raise ValueError(f"expected arm and number of a choice that waits, got {arm!r} and {number!r}")
         parts = pytree.tree_unflatten(leaves, pytree.tree_flatten(_parts(bandit.standing))[1])
         bandit.go_on(Standing(**parts, waiting=waiting, **{n: payload[n] for n in _PLAIN}), payload["generator"])
     except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, IndexError, ValueError) as error:

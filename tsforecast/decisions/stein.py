@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
+from tsforecast.decisions.learnt import outputs_of
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward
 from tsforecast.learners.particles.particle_learner import Particles, SteinLearner
 
@@ -78,6 +79,13 @@ class SteinRewards(AbstractRewards[Particles]):
         """Return the outputs of one particle."""
         weights = self.learner.sample(state, 1, generator)[0]
         return self.learner.network(weights, self._each(context))[:, 0]
+
+    def sample(
+        self, state: Particles, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several particles at once."""
+        weights = self.learner.sample(state, number, generator)
+        return outputs_of(self.learner.network, weights, self._each(context))
 
     def _points(self, seen: Interactions) -> tuple[Tensor, Tensor]:
         """Return inputs and targets of rounds, where the particles are."""

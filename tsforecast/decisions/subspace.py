@@ -128,4 +128,11 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
     def draw(self, state: InSubspace, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return the outputs of a network with drawn coordinates."""
         learner = self._learner(state.origin, state.basis)
-        return draw_rewards(learner, state.belief, self.encoding.each(context), generator)
+        return draw_rewards(learner, state.belief, self.encoding.each(context), generator)[0]
+
+    def sample(
+        self, state: InSubspace, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several times at once."""
+        learner = self._learner(state.origin, state.basis)
+        return draw_rewards(learner, state.belief, self.encoding.each(context), generator, number)

@@ -1,7 +1,8 @@
 """Tables as environments: labelled rows, rewards of all arms, or logged choices; and sets by name."""
 
 import dataclasses
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,11 @@ from tsforecast.data.tables.contents import MISSING
 from tsforecast.decisions import environments
 from tsforecast.decisions.environments import Environment
 from tsforecast.io.binary import check_packed, is_parquet, read_parquet
+
+log = logging.getLogger(__name__)
+
+BETWEEN = "|"  # between the names of arms that could be chosen
+MISSING_REWARDS = ("refuse", "drop", "zero")
 
 # Sets that `datasets/bandits.py` prepares (the digits: `datasets/streams.py`) -> what they are prepared from.
 PREPARED = {
@@ -42,12 +48,16 @@ class Roles:
         rewards: One column an arm: what it pays.
         arm: Of a log, the arm that was chosen.
         reward: Of a log, what it paid.
+        available: Of a log, arms that could be chosen, with | between; None where all could.
+        missing: What a missing reward of a log is: "refuse", "drop" the row, or "zero".
     """
 
     target: str = "target"
     rewards: tuple[str, ...] = ()
     arm: str | None = None
     reward: str | None = None
+    available: str | None = None
+    missing: str = "refuse"
 
     def __post_init__(self) -> None:
         if (self.arm is None) != (self.reward is None) or (self.rewards and self.arm):
@@ -64,6 +74,7 @@ class Table:
         names: Of the arms.
         labels: Arm of each row: the right one, or of a log the one chosen; None where rewards are of all arms.
         rewards: Of all arms, or of the chosen one; None where labels alone are known.
+        allowed: Of a log, arms that could be chosen in each row.
     """
 
     name: str
@@ -71,6 +82,7 @@ class Table:
     names: tuple[str, ...]
     labels: Tensor | None
     rewards: Tensor | None
+    allowed: Tensor | None = None
 
     def environment(self, steps: int, generator: torch.Generator, changes: bool = False) -> Environment:
         """Return rounds in random order; of a log in its own order, with NaN for arms that were not chosen.
@@ -89,7 +101,7 @@ class Table:
         if self.rewards is not None:
             if changes:
                 raise ValueError("expected labels, or rewards of all arms, where arms change half-way, got a log")
-            return environments.of_log(self.contexts, self.labels, self.rewards, len(self.names), steps)
+            return environments.of_log(self.contexts, self.labels, self.rewards, len(self.names), steps, self.allowed)
         if self.name == "mushroom" and self.names == ("edible", "poisonous"):
             return environments.of_mushrooms(self.contexts, self.labels == 0, steps, generator, changes)
         return environments.of_labels(self.contexts, self.labels, len(self.names), steps, generator, changes)
@@ -127,35 +139,92 @@ def read_table(data: str | Path, roles: Roles | None = None) -> Table:
         ValueError: If it has no row or feature, lacks a column, or has one arm alone.
     """
     path = find_table(data)
-    frame = _frame(path)
+    frame = read_frame(path)
     if roles is None:
         roles = Roles(rewards=tuple(name for name in frame.columns if name.startswith(_PAID)))
     used = [*roles.rewards] or ([roles.arm, roles.reward] if roles.arm and roles.reward else [roles.target])
+    used += [roles.available] if roles.available else []
     if missing := [name for name in used if name not in frame.columns]:
         raise ValueError(
             f"{path}: expected the columns {', '.join(missing)}, got {', '.join(map(str, frame.columns))[:200]}"
         )
-    contexts = _contexts(path, frame.drop(columns=used))
-    labels = rewards = None
+    if roles.reward:
+        frame = settled(path, frame, roles.reward, roles.missing)
+    contexts = features_of(path, frame.drop(columns=used))
+    labels = rewards = allowed = None
     if roles.rewards:
-        rewards = _numbers(path, frame.loc[:, list(roles.rewards)])
+        rewards = numbers_of(path, frame.loc[:, list(roles.rewards)])
         names = [name.removeprefix(_PAID) for name in roles.rewards]
     else:
         column = pd.Series(frame[used[0]])
         if missing := int(column.isna().sum()):
             raise ValueError(f"{path}: expected an arm in every row of {used[0]!r}, got none in {missing}")
         values = column.astype(str)
-        names = sorted(values.unique(), key=lambda name: (len(name), name) if name.isdecimal() else (0, name))
+        sets = arm_sets(path, frame, roles.available)
+        names = sorted_names({*values, *(name for some in sets or () for name in some)})
+        allowed = masks_of(sets, names, len(frame)) if sets else None
         labels = torch.tensor(pd.Categorical(values, categories=names).codes.astype(np.int64))
         if roles.reward:
-            rewards = _numbers(path, frame.loc[:, [roles.reward]])[:, 0]
+            rewards = numbers_of(path, frame.loc[:, [roles.reward]])[:, 0]
     if len(names) < 2:
         raise ValueError(f"{path}: expected at least two arms, got {', '.join(map(str, names)) or 'none'}")
     name = path.stem if Path(data).name == str(data) else str(data)
-    return Table(name, contexts, tuple(map(str, names)), labels, rewards)
+    return Table(name, contexts, tuple(map(str, names)), labels, rewards, allowed)
 
 
-def _frame(path: Path) -> pd.DataFrame:
+def sorted_names(names: Iterable[str]) -> list[str]:
+    """Return names of arms in order: numbers by their size, behind words."""
+    return sorted(names, key=lambda name: (len(name), name) if name.isdecimal() else (0, name))
+
+
+def settled(path: Path, frame: pd.DataFrame, reward: str, missing: str) -> pd.DataFrame:
+    """Return a table without missing rewards, by a rule; a line says the number of these.
+
+    Raises:
+        ValueError: If one is missing, and the rule is to refuse.
+    """
+    absent = frame[reward].isna()
+    if not (count := int(absent.sum())):
+        return frame
+    if missing == "refuse":
+        row = int(np.asarray(absent).argmax())
+        raise ValueError(
+            f"{path}: expected finite rewards, got none in row {row + 1} (of {count}); --missing_rewards zero or drop "
+            "is for rewards that never came"
+        )
+    log.info(
+        "%s: %d of %d rows have no reward: %s", path, count, len(frame),
+        "they count as 0" if missing == "zero" else "they are left out, as if absence had nothing to do with the arm",
+    )  # fmt: skip
+    left = frame.assign(**{reward: frame[reward].fillna(0.0)}) if missing == "zero" else frame.loc[~absent]
+    if left.empty:
+        raise ValueError(f"{path}: expected a row with a reward, got none")
+    return left.reset_index(drop=True)
+
+
+def arm_sets(path: Path, frame: pd.DataFrame, column: str | None) -> list[list[str]] | None:
+    """Return the names of the arms that could be chosen in each row; None without such a column.
+
+    Raises:
+        ValueError: If a row has none.
+    """
+    if column is None:
+        return None
+    if holes := int(frame[column].isna().sum()):
+        raise ValueError(f"{path}: expected arms in every row of {column!r}, got none in {holes}")
+    return [[name.strip() for name in cell.split(BETWEEN)] for cell in frame[column].astype(str)]
+
+
+def masks_of(sets: list[list[str]] | None, names: Sequence[str], rows: int) -> Tensor:
+    """Return a mask of the arms in the set of each row; all of them without sets."""
+    place = {name: number for number, name in enumerate(names)}
+    allowed = torch.full((rows, len(names)), sets is None)
+    for row, some in enumerate(sets or ()):
+        allowed[row, [place[name] for name in some]] = True
+    return allowed
+
+
+def read_frame(path: Path) -> pd.DataFrame:
     """Return the rows of a file.
 
     Raises:
@@ -175,7 +244,7 @@ def _frame(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _contexts(path: Path, frame: pd.DataFrame) -> Tensor:
+def features_of(path: Path, frame: pd.DataFrame) -> Tensor:
     """Return numbers as they are, and texts as one column for each word."""
     if not frame.shape[1]:
         raise ValueError(f"{path}: expected at least one column of features, got none")
@@ -186,8 +255,8 @@ def _contexts(path: Path, frame: pd.DataFrame) -> Tensor:
     return torch.from_numpy(values.copy())
 
 
-def _numbers(path: Path, frame: pd.DataFrame) -> Tensor:
-    """Return columns of rewards.
+def numbers_of(path: Path, frame: pd.DataFrame, kind: str = "rewards") -> Tensor:
+    """Return columns of rewards, or of another kind of numbers.
 
     Raises:
         ValueError: If one is missing, or no finite number.
@@ -195,10 +264,10 @@ def _numbers(path: Path, frame: pd.DataFrame) -> Tensor:
     try:
         values = frame.to_numpy(np.float64)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: expected numbers as rewards ({error})") from error
+        raise ValueError(f"{path}: expected numbers as {kind} ({error})") from error
     if not np.isfinite(values).all():
         row = int((~np.isfinite(values)).any(1).argmax())
-        raise ValueError(f"{path}: expected finite rewards, got none in row {row + 1}")
+        raise ValueError(f"{path}: expected finite {kind}, got none in row {row + 1}")
     return torch.from_numpy(values.copy())
 
 

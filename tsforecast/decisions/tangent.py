@@ -138,3 +138,13 @@ class TangentRewards(AbstractRetrainedRewards[Tangent]):
     def draw(self, state: Tangent, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Draw N(mu_a, nu^2 sigma_a^2) for each arm."""
         return self.expect(state, context).draw(generator)
+
+    def sample(
+        self, state: Tangent, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several times at once."""
+        return self.expect(state, context).sample(number, generator)
+
+    def duel(self, state: Tangent, context: Context, first: int, second: int) -> float | None:
+        """Return the probability that follows from two independent Gaussians."""
+        return self.expect(state, context).duel(first, second)
