@@ -12,14 +12,20 @@ OSCILLATION = ((0.0, 0.5, 0.0, 0.5), (0.0, 1.386, -0.9604, 0.3))
 THREE = ((0.0, 0.0, 0.0, 0.3), (3.0, 0.0, 0.0, 0.3), (6.0, 0.0, 0.0, 0.3))
 
 
-def simulated(rows, steps=250, series=4, seed=0, stay=0.97):
-    """Series with intercepts, two lags and noises that a regime chooses, and the regimes."""
+def simulated(rows, steps=250, series=4, seed=0, stay=0.97, stages=1):
+    """Series with intercepts, two lags and noises that a regime chooses, and the regimes.
+
+    A regime lasts as long as it takes to leave so many stages, each with probability `1 - stay`.
+    """
     rng = np.random.default_rng(seed)
     rows, entries, truth = np.array(rows), [], []
     for k in range(series):
-        regime, values, path = int(rng.integers(len(rows))), [0.0, 0.0], []
+        regime, values, path, stage = int(rng.integers(len(rows))), [0.0, 0.0], [], 1
         for _ in range(steps):
-            if rng.random() > stay:
+            left = rng.random() > stay
+            stage += int(left)
+            if stage > stages:
+                stage = 1
                 regime = int(rng.choice([other for other in range(len(rows)) if other != regime]))
             intercept, one, two, noise = rows[regime]
             values.append(intercept + one * values[-1] + two * values[-2] + noise * rng.normal())
@@ -39,7 +45,14 @@ def simulated(rows, steps=250, series=4, seed=0, stay=0.97):
 )
 def test_what_made_the_series_is_found(rows, expected):
     found = regime_options(simulated(rows)[0], {}, 7, 0)
-    assert found == {"seasonal": False, "scaling": "training", **expected}
+    assert found == {"seasonal": False, "stages": 1, "scaling": "training", **expected}
+
+
+def test_durations_that_hardly_vary_are_found():
+    """Forty steps, give or take fourteen; sums of geometric durations vary as much."""
+    found = regime_options(simulated(CALM_WILD, steps=400, stay=0.8, stages=8)[0], {"scaling": "none"}, 1, 0)
+    assert found["stages"] >= 4
+    assert found["regimes"] == 2
 
 
 def test_series_in_units_of_their_own_are_scaled_each_by_its_own():
@@ -52,8 +65,8 @@ def test_series_in_units_of_their_own_are_scaled_each_by_its_own():
 def test_what_is_given_wins_and_the_rest_follows():
     entries, _ = simulated(CALM_WILD)
     given = {"regimes": 3, "switching": "scale", "scaling": "series"}
-    assert undecided(given) == ["order", "seasonal"]
-    assert {*regime_options(entries, given, 7, 0)} == {"order", "seasonal"}
+    assert undecided(given) == ["order", "seasonal", "stages"]
+    assert {*regime_options(entries, given, 7, 0)} == {"order", "seasonal", "stages"}
     estimator = StateSpaceEstimator("markov", "D", 4, seed=0, **given).settled(entries)
     assert {name: estimator.hyperparameters[name] for name in given} == given
     assert not undecided(estimator.hyperparameters)
