@@ -158,7 +158,7 @@ def test_an_empty_series_has_the_regimes_of_the_long_run():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"regimes": 1}, "at least two regimes, got 1"),
+        ({"regimes": 0}, "regimes to be at least 1, got 0"),
         ({"num_targets": 2, "form": "mean"}, "form='intercept' with 2 targets"),
         ({"switching": "location+noise"}, "location, scale, coefficients, effects, got 'noise'"),
         ({"switching": ""}, "something that differs"),

@@ -74,7 +74,9 @@ def regime_options(
             shape, chosen = chosen_shape(evidence, fixed), kind
             best = evidence.of(shape)
     options = {name: value for name, value in {**shape.options, "scaling": chosen}.items() if name in names}
-    log.info("%s: %s", MODEL, ", ".join(f"{name} {value}" for name, value in options.items()))
+    told = {name: value for name, value in options.items() if shape.regimes > 1 or name not in ("switching", "stages")}
+    one = "; the data show no second regime" if options.get("regimes") == 1 else ""
+    log.info("%s: %s%s", MODEL, ", ".join(f"{name} {value}" for name, value in told.items()), one)
     return options
 
 

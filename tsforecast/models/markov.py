@@ -31,7 +31,8 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
         training: How the model is trained: by the exact likelihood.
         scaling: The units in which the model sees the targets.
         regimes: Number of regimes. They are in order when training begins: from calm to wild, or if they share the
-            noise from low to high. None for what the estimator finds in the data, as in the following; else 2.
+            noise from low to high. 1 for an autoregression. None for what the estimator finds in the data, as in the
+            following; else 2.
         order: Number of lags of y; 0 for a regression. None for what the data show; else 1.
         seasonal: Whether the lags of the main season join them: the season and the `order` lags behind it. None for
             what the data show; else they do.

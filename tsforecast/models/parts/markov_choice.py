@@ -11,7 +11,7 @@ from torch import Tensor
 from tsforecast.models.parts.markov_dynamics import parts_of
 from tsforecast.models.parts.markov_fit import Fit, Kind, fit, lags_of, regression, shared_of
 
-ORDERS, _REGIMES, _STAGES = (0, 1, 2, 3, 4), (2, 3), (2, 4, 8)
+ORDERS, _REGIMES, _STAGES = (0, 1, 2, 3, 4), (1, 2, 3), (2, 4, 8)
 _LEAST_SHARE, _LEAST_STAY = 0.02, 0.5  # of the values in each regime, and the probability to stay there
 _WHOLE = ("location", "scale", "coefficients")
 _SUMS = (("location",), ("scale",), ("location", "scale"), ("scale", "coefficients"), _WHOLE)
@@ -37,8 +37,13 @@ class Shape:
     stages: int = 1
 
     def but(self, **others: Any) -> "Shape":
-        """Return the same with other values; without lags there are no coefficients that could differ."""
+        """Return the same with other values, without what then means nothing.
+
+        Nothing differs in one regime, and without lags there are no coefficients that could.
+        """
         new = dataclasses.replace(self, **others)
+        if new.regimes == 1:
+            return dataclasses.replace(new, switching=("location", "scale"), stages=1)
         if new.order:
             return new
         kept = tuple(name for name in new.switching if name != "coefficients")
@@ -91,7 +96,7 @@ class Evidence:
             targets = self.values.shape[-1]
             shared = shared_of(shape.switching, len(lags) * targets, self.inputs.shape[-1])
             kind = Kind(shape.regimes, shared, "scale" not in shape.switching, stages=shape.stages)
-            found = fit(data, kind, _STARTS + targets - 1, self.seed)
+            found = fit(data, kind, _STARTS + targets - 1 if shape.regimes > 1 else 1, self.seed)
             own = data.design.shape[-1] - len(shared)
             free = (own * shape.regimes + len(shared)) * targets
             free += (1 if kind.one_scale else shape.regimes) * targets * (targets + 1) // 2
@@ -133,9 +138,12 @@ def chosen_shape(evidence: Evidence, given: Mapping[str, Any]) -> Shape:
         best = evidence.best([best, *(best.but(order=p) for p in orders)])
         if "seasonal" not in fixed and evidence.season > 1:
             best = evidence.best([best, best.but(seasonal=not best.seasonal)])
-        if "switching" not in fixed:
+        if "switching" not in fixed and best.regimes > 1:
             best = evidence.best([best, *(best.but(switching=one) for one in _SUMS)])
-        best = evidence.best([best, *(best.but(regimes=k) for k in counts)])
-        if "stages" not in fixed:
-            best = evidence.best([best, *(best.but(stages=k) for k in (1, *_STAGES))])
+        differing = best.switching if best.regimes > 1 else start.switching
+        best = evidence.best([best, *(best.but(regimes=k, switching=differing) for k in counts)])
+    for stages in () if "stages" in fixed or best.regimes == 1 else _STAGES:
+        if evidence.of(best.but(stages=stages)) >= evidence.of(best):
+            break
+        best = best.but(stages=stages)
     return best

@@ -322,9 +322,7 @@ def check(
     Raises:
         ValueError: If there are some.
     """
-    at_least(1, stages=stages)
-    if regimes < 2:
-        raise ValueError(f"expected at least two regimes, got {regimes}: a model of one is `gls` or `issm`")
+    at_least(1, regimes=regimes, stages=stages)
     at_least(0, order=order)
     for name in switching:
         one_of(SWITCHING, switching=name)

@@ -104,7 +104,7 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
     count = kind.regimes
     stay = torch.eye(count, dtype=wanted.dtype)
     leave = (1 - kind.persistence) / max(count - 1, 1)
-    transition = (stay * (kind.persistence - leave) + leave).log()
+    transition = torch.log_softmax((stay * (kind.persistence - leave) + leave).log(), -1)
     model = SwitchingRegression(
         coefficient.expand(starts, count, -1, -1), cov.expand(starts, count, -1, -1), transition.expand(starts, -1, -1)
     )
@@ -145,7 +145,7 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
 
 def faster(log_transition: Float[Tensor, "*run regime regime"], stages: int) -> Float[Tensor, "*run regime regime"]:
     """Return transitions of each of some stages by which regimes last as long as by those of a single one."""
-    if stages == 1:
+    if stages == 1 or log_transition.shape[-1] == 1:
         return log_transition
     leave = log_transition.exp() * (1 - torch.eye(log_transition.shape[-1], dtype=log_transition.dtype))
     total = leave.sum(-1, keepdim=True)
