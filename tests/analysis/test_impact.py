@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.signal import lfilter
 
 from tests.analysis.r_random import RRandom
 from tsforecast.analysis.impact import Options, _units, effects, impact
@@ -184,6 +185,33 @@ def test_the_overall_effect_is_that_of_all_interventions():
     average = found.overall[found.overall["measure"] == "average"].set_index("item_id")
     np.testing.assert_allclose(average["effect"] * [10, 10, 20], overall["effect"])
     assert (np.abs(average["effect"] - 4.0) < 4 * average["effect_sd"]).all()
+
+
+def test_intervals_hold_simulated_effects_of_dates_by_series():
+    """Two campaigns of each of 180 series, at three pairs of dates; shares within 3.5 of their standard errors."""
+    rng, count, steps = np.random.default_rng(5), 180, 190
+    noise = rng.normal(size=(count, steps + 50))
+    values = lfilter([1.0], [1.0, -0.5], noise, axis=1)[:, 50:]
+    starts, rows, effects = [(120, 150), (125, 160), (130, 155)], [], rng.normal(0.0, 2.0, (count, 2))
+    days = pd.date_range("2024-01-01", periods=steps)
+    for k in range(count):
+        for effect, begin in zip(effects[k], starts[k % 3], strict=True):
+            values[k, begin : begin + 10] += effect
+            rows.append({"shop": f"s{k}", "after": days[begin - 1], "until": days[begin + 9]})
+    frame = pd.concat(pd.DataFrame({"item_id": f"s{k}", "timestamp": days, "y": values[k]}) for k in range(count))
+    options = Options(seasons="none", num_samples=500)
+    found = impact(frame, dates=pd.DataFrame(rows), options=options)
+
+    def share(table, true):
+        held = table[table["measure"] == "average"].set_index("item_id")
+        true = pd.Series(true, held.index)
+        return (held["effect_lower"].le(true) & held["effect_upper"].ge(true)).mean()
+
+    assert abs(share(found.summary, effects.ravel()) - 0.95) < 3.5 * (0.95 * 0.05 / (2 * count)) ** 0.5
+    overall = found.overall[found.overall["item_id"] != ALL]
+    assert abs(share(overall, effects.mean(1)) - 0.95) < 3.5 * (0.95 * 0.05 / count) ** 0.5
+    whole = found.overall[(found.overall["item_id"] == ALL) & (found.overall["measure"] == "average")]
+    assert abs(whole["effect"].item() - effects.mean()) < 3.5 * whole["effect_sd"].item()
 
 
 def test_tables_are_means_and_quantiles_of_the_paths_over_steps_with_a_value():

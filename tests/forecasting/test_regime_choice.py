@@ -3,23 +3,32 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.signal import lfilter
 
+from tsforecast.analysis.regimes import regime_report
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.regime_choice import regime_options, undecided
 
 CALM_WILD = ((0.0, 0.95, 0.0, 0.1), (0.0, 0.5, 0.0, 1.0))
 OSCILLATION = ((0.0, 0.5, 0.0, 0.5), (0.0, 1.386, -0.9604, 0.3))
+TRAINER = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
 THREE = ((0.0, 0.0, 0.0, 0.3), (3.0, 0.0, 0.0, 0.3), (6.0, 0.0, 0.0, 0.3))
 
 
-def simulated(rows, steps=250, series=4, seed=0, stay=0.97):
-    """Series with intercepts, two lags and noises that a regime chooses, and the regimes."""
+def simulated(rows, steps=250, series=4, seed=0, stay=0.97, stages=1):
+    """Series with intercepts, two lags and noises that a regime chooses, and the regimes.
+
+    A regime lasts as long as it takes to leave so many stages, each with probability `1 - stay`.
+    """
     rng = np.random.default_rng(seed)
     rows, entries, truth = np.array(rows), [], []
     for k in range(series):
-        regime, values, path = int(rng.integers(len(rows))), [0.0, 0.0], []
+        regime, values, path, stage = int(rng.integers(len(rows))), [0.0, 0.0], [], 1
         for _ in range(steps):
-            if rng.random() > stay:
+            left = rng.random() > stay
+            stage += int(left)
+            if stage > stages:
+                stage = 1
                 regime = int(rng.choice([other for other in range(len(rows)) if other != regime]))
             intercept, one, two, noise = rows[regime]
             values.append(intercept + one * values[-1] + two * values[-2] + noise * rng.normal())
@@ -39,21 +48,48 @@ def simulated(rows, steps=250, series=4, seed=0, stay=0.97):
 )
 def test_what_made_the_series_is_found(rows, expected):
     found = regime_options(simulated(rows)[0], {}, 7, 0)
-    assert found == {"seasonal": False, "scaling": "training", **expected}
+    assert found == {"seasonal": False, "stages": 1, "scaling": "training", **expected}
+
+
+@pytest.mark.parametrize("kind", ["walk", "autoregression"])
+def test_series_without_regimes_have_one(kind, caplog):
+    """The log says it, and who asks for the regimes is told how to have two."""
+    noise = np.random.default_rng(2).normal(size=(3, 300))
+    values = noise.cumsum(1) if kind == "walk" else [lfilter([1.0], [1.0, -0.6], own) for own in noise]
+    day = pd.Period("2024-01-01", "D")
+    entries = [{"item_id": f"s{k}", "start": day, "target": own} for k, own in enumerate(values)]
+    estimator = StateSpaceEstimator("markov", "D", 4, seed=0, num_batches_per_epoch=1, trainer_kwargs=TRAINER)
+    with caplog.at_level("INFO"):
+        predictor = estimator.train(entries)
+    assert "regimes 1, order 1, seasonal False, scaling" in caplog.text
+    assert "the data show no second regime" in caplog.text
+    (forecast, *_) = predictor.predict(entries, num_samples=20)
+    assert np.isfinite(forecast.samples).all()
+    with pytest.raises(ValueError, match=r"got 1: there is nothing to tell apart.*regimes=2"):
+        regime_report(predictor, entries)
+
+
+def test_durations_that_hardly_vary_are_found():
+    """Forty steps, give or take fourteen; sums of geometric durations vary as much."""
+    found = regime_options(
+        simulated(CALM_WILD, steps=400, stay=0.8, stages=8)[0], {"scaling": "none", "order": 1}, 1, 0
+    )
+    assert found["stages"] >= 4
+    assert found["regimes"] == 2
 
 
 def test_series_in_units_of_their_own_are_scaled_each_by_its_own():
     entries, _ = simulated(CALM_WILD)
     for k, entry in enumerate(entries):
         entry["target"] = 100.0 * k + 4.0**k * entry["target"]
-    assert regime_options(entries, {}, 7, 0)["scaling"] == "history"
+    assert regime_options(entries, {"regimes": 2, "order": 1, "stages": 1}, 7, 0)["scaling"] == "history"
 
 
 def test_what_is_given_wins_and_the_rest_follows():
     entries, _ = simulated(CALM_WILD)
     given = {"regimes": 3, "switching": "scale", "scaling": "series"}
-    assert undecided(given) == ["order", "seasonal"]
-    assert {*regime_options(entries, given, 7, 0)} == {"order", "seasonal"}
+    assert undecided(given) == ["order", "seasonal", "stages"]
+    assert {*regime_options(entries, given, 7, 0)} == {"order", "seasonal", "stages"}
     estimator = StateSpaceEstimator("markov", "D", 4, seed=0, **given).settled(entries)
     assert {name: estimator.hyperparameters[name] for name in given} == given
     assert not undecided(estimator.hyperparameters)
@@ -105,7 +141,6 @@ def hostile():
 @pytest.mark.parametrize("number", range(3))
 def test_series_that_say_little_are_trained_on_and_forecast(number):
     entries = list(hostile())[number]
-    trainer = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
-    estimator = StateSpaceEstimator("markov", "D", 2, seed=0, num_batches_per_epoch=1, trainer_kwargs=trainer)
+    estimator = StateSpaceEstimator("markov", "D", 2, seed=0, num_batches_per_epoch=1, trainer_kwargs=TRAINER)
     (forecast,) = estimator.train(entries).predict(entries, num_samples=20)
     assert np.isfinite(forecast.samples).all()

@@ -54,7 +54,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "embedding_dim": 2,
         },
     ),
-    "markov": ("markov", {"order": 0, "starts": 1}),
+    "markov": ("markov", {"order": 0, "starts": 1, "stages": 2}),
     "markov-mean": (
         "markov",
         {
@@ -63,6 +63,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "initial": "free",
             "transition_covariates": True,
         },
+    ),
+    "markov-targets": (
+        "markov",
+        {"order": 1, "num_targets": 2, "starts": 1, "switching": "scale+coefficients", "initial": "free"},
     ),
     "sgls": ("sgls", _DENSE),
     "sgls-categorical": ("sgls", {**_DENSE, "switch": "categorical", "switch_dim": 3}),

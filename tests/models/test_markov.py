@@ -65,7 +65,7 @@ def test_steps_before_all_lags_are_known_do_not_change_those_behind():
         batch, cut = (make_batch(model, [without(e, *gap) for e in entries]) for gap in ((), (-HORIZON - 1,)))
         fast, slow = model.filter(batch)[1], model.filter(cut)[1]
         torch.testing.assert_close(fast[:-1], slow[:-1], **EXACT)
-        assert model.inference._head(model.inference.slice_of(batch, "past").observed.squeeze(-1)) < len(fast) - 1
+        assert model.inference._head(model.inference.slice_of(batch, "past").observed) < len(fast) - 1
 
 
 def test_forecasts_are_those_of_regimes_simulated_ahead():
@@ -79,8 +79,8 @@ def test_forecasts_are_those_of_regimes_simulated_ahead():
         paths = model.forecast(belief, batch, 4000, torch.Generator().manual_seed(0))[..., 0]
         ahead = model.inference.regimes_ahead(belief, batch)
         markov = model.dynamics.markov(model.inference.slice_of(batch, "future"), belief.series)
-        location, unit = markov.system.location[0, 0], markov.log_unit.exp()
-        mean = (ahead @ location) * unit + markov.centre
+        location, unit = markov.system.location[0, 0], markov.log_unit[:, 0].exp()
+        mean = (ahead @ location) * unit + markov.centre[:, 0]
         mean = mean * belief.scale[:, 0] + belief.location[:, 0]
     error = paths.std(1) / paths.shape[1] ** 0.5
     assert ((paths.mean(1) - mean.T).abs() < 4.5 * error).all()
@@ -106,8 +106,8 @@ def test_without_lags_quantiles_are_those_of_the_mixture_over_paths_of_regimes(g
         belief, _ = model.filter(batch)
         found = model.inference.marginals(belief, batch)
         markov = model.dynamics.markov(model.inference.slice_of(batch, "future"), belief.series)
-    unit = markov.log_unit.exp() * belief.scale[:, 0]
-    centre = markov.centre * belief.scale[:, 0] + belief.location[:, 0]
+    unit = markov.log_unit[:, 0].exp() * belief.scale[:, 0]
+    centre = markov.centre[:, 0] * belief.scale[:, 0] + belief.location[:, 0]
     place = (markov.system.location[0].expand(2, 2) * unit[:, None] + centre[:, None]).detach().numpy()
     scale = (markov.system.log_scale.exp() * unit[:, None]).detach().numpy()
     transition, first = markov.log_transition[0, 0].exp().detach().numpy(), belief.particles.log_weight.exp().numpy()
@@ -158,8 +158,8 @@ def test_an_empty_series_has_the_regimes_of_the_long_run():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"regimes": 1}, "at least two regimes, got 1"),
-        ({"num_targets": 2}, "one target, got 2"),
+        ({"regimes": 0}, "regimes to be at least 1, got 0"),
+        ({"num_targets": 2, "form": "mean"}, "form='intercept' with 2 targets"),
         ({"switching": "location+noise"}, "location, scale, coefficients, effects, got 'noise'"),
         ({"switching": ""}, "something that differs"),
         ({"switching": "coefficients", "order": 0}, "got order=0"),

@@ -7,6 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.core.regimes.changes import Change
+from tsforecast.wording import option
 
 
 def regimes_table(
@@ -61,4 +62,7 @@ def joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
 def refuse_one_regime(regimes: int) -> None:
     """Raises a ValueError where a model has no two regimes that can be told apart."""
     if regimes < 2:
-        raise ValueError(f"expected a model with at least two regimes, got {regimes}: there is nothing to tell apart")
+        raise ValueError(
+            f"expected a model with at least two regimes, got {regimes}: there is nothing to tell apart. A markov has "
+            f"as many as its data show; {option('regimes', 2)} asks for two"
+        )

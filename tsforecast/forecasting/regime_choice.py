@@ -30,7 +30,7 @@ Options = dict[str, Any]
 
 def undecided(hyperparameters: Mapping[str, Any]) -> list[str]:
     """Return the names of the options of `markov` that are left to the data."""
-    free = [name for name in ("regimes", "order", "seasonal") if hyperparameters.get(name) is None]
+    free = [name for name in ("regimes", "order", "seasonal", "stages") if hyperparameters.get(name) is None]
     free += ["switching"] if hyperparameters.get("switching", "auto") == "auto" else []
     return free + (["scaling"] if "scaling" not in hyperparameters else [])
 
@@ -49,33 +49,34 @@ def regime_options(
     entries, tally = _sampled(data), Tally()
     for entry in entries:
         tally.add(entry)
-    if tally.num_targets > 1:
-        return {}  # which the model refuses
     names, given = undecided(hyperparameters), dict(hyperparameters)
     fixed = {
         name: given[name]
-        for name in ("regimes", "order", "seasonal", "switching")
+        for name in ("regimes", "order", "seasonal", "stages", "switching")
         if name not in names and name in given
     }
     if given.get("form") == "mean":
-        fixed["seasonal"] = False
+        fixed |= {"seasonal": False, "stages": fixed.get("stages", 1)}  # each stage would be a regime of each lag
     transformation = given.get("transformation", "auto")
     transformation = tally.auto["transformation"] if transformation == "auto" else transformation
     values, inputs = _together(entries, transformation)
     units = common_units(entries, transformation)
-    kinds = [given["scaling"]] if "scaling" in given else ["training", "history"]
+    # Several targets have no unit in common.
+    kinds = [given["scaling"]] if "scaling" in given else ["training", "history"][values.shape[-1] > 1 :]
     if not 1 / _LARGEST < units["common_scale"] < _LARGEST and len(kinds) > 1:
         kinds = ["history"]
     best, shape, chosen = math.inf, Shape(order=0).but(**fixed_shape(fixed)), kinds[-1]
     for kind in kinds:
         centre, unit = _units(kind, values, units)
-        more = 0 if kind in ("training", "none") else 2 * values.shape[1]
+        more = 0 if kind in ("training", "none") else 2 * centre.size
         evidence = _evidence((values - centre) / unit, inputs, season, np.log(unit), more, fixed, seed or 0)
         if evidence.count and (best == math.inf or evidence.of(shape) < best):
             shape, chosen = chosen_shape(evidence, fixed), kind
             best = evidence.of(shape)
     options = {name: value for name, value in {**shape.options, "scaling": chosen}.items() if name in names}
-    log.info("%s: %s", MODEL, ", ".join(f"{name} {value}" for name, value in options.items()))
+    told = {name: value for name, value in options.items() if shape.regimes > 1 or name not in ("switching", "stages")}
+    one = "; the data show no second regime" if options.get("regimes") == 1 else ""
+    log.info("%s: %s%s", MODEL, ", ".join(f"{name} {value}" for name, value in told.items()), one)
     return options
 
 
@@ -89,18 +90,18 @@ def _sampled(data: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _together(entries: list[dict[str, Any]], transformation: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the last values of series side by side, (time, series), NaN where missing, and standardised covariates."""
+    """Return the last values of series side by side, (time, series, target), NaN where missing, and covariates."""
     steps = max(min(_STEPS, _VALUES // len(entries)), 1)
     apply, columns, covariates = transformation_of(transformation).apply, [], []
     for entry in entries:
-        target = as_numbers(entry["target"]).astype(np.float64).reshape(-1)
-        begin = first_value(target[:, None], np.isfinite(target)[:, None])
+        target = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
+        begin = first_value(target, np.isfinite(target))
         kept = slice(max(begin, len(target) - steps), len(target))
         columns.append(apply(torch.as_tensor(np.where(np.isfinite(target), target, np.nan)[kept])).numpy())
         rows = as_numbers(entry.get("feat_dynamic_real", np.zeros((0, len(target))))).astype(np.float64)
         covariates.append(rows[:, kept].T)
     longest = max(len(column) for column in columns)
-    values = np.full((longest, len(columns)), np.nan)
+    values = np.full((longest, len(columns), columns[0].shape[1]), np.nan)
     inputs = np.zeros((longest, len(columns), covariates[0].shape[1]))
     for k, (column, rows) in enumerate(zip(columns, covariates, strict=True)):
         values[longest - len(column) :, k], inputs[longest - len(column) :, k] = column, rows
@@ -111,15 +112,15 @@ def _together(entries: list[dict[str, Any]], transformation: str) -> tuple[NDArr
 def _units(
     kind: str, values: NDArray[np.float64], common: Mapping[str, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the centre and the unit of each series."""
-    ones = np.ones(values.shape[1])
+    """Return the centre and the unit of each series and target."""
+    ones = np.ones(values.shape[1:])
     if kind == "none":
         return 0 * ones, ones
     if kind == "training":
         return common["common_centre"] * ones, common["common_scale"] * ones
     seen = np.isfinite(values)
     centre = np.where(seen, values, 0.0).sum(0) / seen.sum(0).clip(1)
-    change = np.abs(np.diff(values, axis=0, prepend=np.nan))
+    change = np.abs(np.diff(values, axis=0))
     unit = np.nansum(change, 0) / np.isfinite(change).sum(0).clip(1)
     return centre, np.where(unit > 0, unit, 1.0)
 

@@ -6,6 +6,7 @@ from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.markov_dynamics import MarkovDynamics, parts_of
 from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.markov_start import EMStart
+from tsforecast.models.parts.markov_vector import MarkovVectorDynamics
 from tsforecast.models.parts.optimisation import Training
 from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.units import Scaling, Units
@@ -17,22 +18,26 @@ _TRAINING = Training("likelihood", learning_rate=0.02)
 class MarkovForecaster(AbstractForecaster[MarkovInference]):
     """An autoregression with intercepts, noises and coefficients that a hidden regime chooses, step by step.
 
-        p(s_t = j | s_{t-1} = i) = softmax_j(w_ij + d_ij' u_t),
+        p(s_t = j | s_{t-1} = i) = softmax_j(w_ij + d_ij' u_t), of each stage of i,
         y_t = m(s_t) + b(s_t)' u_t + sum_l a_l(s_t) y_{t-l} + v(s_t)^(1/2) e_t
 
     in units of each series (Hamilton 1989, 1990; Krolzig 1997). All series share the parameters, but each has a centre
     and a unit of its own, which learn as deviations. The likelihood and the probabilities of regimes are exact, by
-    Hamilton's filter and Kim's smoother. Training begins at the best of several runs of EM.
+    Hamilton's filter and Kim's smoother. Training begins at the best of several runs of EM. Several targets are a
+    vector autoregression, whose coefficients are matrices and whose noise has a full covariance.
 
     Args:
         data: What the estimator finds out about the data.
         training: How the model is trained: by the exact likelihood.
         scaling: The units in which the model sees the targets.
         regimes: Number of regimes. They are in order when training begins: from calm to wild, or if they share the
-            noise from low to high. None for what the estimator finds in the data, as in the following; else 2.
+            noise from low to high. 1 for an autoregression. None for what the estimator finds in the data, as in the
+            following; else 2.
         order: Number of lags of y; 0 for a regression. None for what the data show; else 1.
         seasonal: Whether the lags of the main season join them: the season and the `order` lags behind it. None for
             what the data show; else they do.
+        stages: Number of stages of each regime: it lasts for the sum of so many geometric durations. 1 for a geometric
+            one; None for what the data show, else 1.
         form: "intercept", as above; or "mean", in which y_t - m(s_t) has lags y_{t-l} - m(s_{t-l}), so that a change of
             regime moves y at once (Hamilton 1989). A mean form has no seasonal lags.
         switching: What differs between regimes, a sum of location, scale, coefficients, effects. "auto" for what the
@@ -55,6 +60,7 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
         regimes: int | None = None,
         order: int | None = None,
         seasonal: bool | None = None,
+        stages: int | None = None,
         form: str = "intercept",
         switching: str = "auto",
         transition_covariates: bool = False,
@@ -69,18 +75,21 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
             raise ValueError("the CRPS of paths teaches nothing about regimes: take objective 'likelihood'")
         if transition_covariates and data.num_series and not data.num_dynamic_real:
             raise ValueError("expected covariates that move transition probabilities, but the data have none")
-        dynamics = MarkovDynamics(
-            data,
-            2 if regimes is None else regimes,
-            1 if order is None else order,
-            True if seasonal is None else seasonal,
-            form == "mean",
+        shape = (2 if regimes is None else regimes, 1 if order is None else order, seasonal is not False)
+        chain = (
             parts_of(switching),
             transition_covariates and data.num_dynamic_real > 0,
             initial == "free",
             persistence,
             scaling.scaling != "training",
+            1 if stages is None else stages,
         )
+        if data.num_targets == 1:
+            dynamics = MarkovDynamics(data, *shape, form == "mean", *chain)
+        elif form == "intercept":
+            dynamics = MarkovVectorDynamics(data, *shape, *chain)
+        else:
+            raise ValueError(f"expected form='intercept' with {data.num_targets} targets, got 'mean'")
         groups = ParameterGroups(training.learning_rate)
         inference = MarkovInference(dynamics, Units(data, scaling))
         super().__init__(data, (training, scaling), inference, groups, EMStart(starts, training.seed or 0))

@@ -123,16 +123,19 @@ def test_a_step_of_em_is_that_of_statsmodels(examples, shared):
     transition, _ = transition_of(model, start)
     design = f64(np.c_[np.ones(len(exog)), exog]).unsqueeze(1)
     old = SwitchingRegression(
-        f64(start[model.parameters["exog"]]).reshape(2, 2).T,
-        f64(start[model.parameters["variance"]]).expand(2),
+        f64(start[model.parameters["exog"]]).reshape(2, 2).T.unsqueeze(-1),
+        f64(start[model.parameters["variance"]]).expand(2)[:, None, None],
         transition[0, 0],
     )
-    new, terms = em_step(old, design, f64(values).unsqueeze(1), shared_variance=shared)
+    new, terms = em_step(old, design, f64(values)[:, None, None], shared_cov=shared)
     np.testing.assert_allclose(float(terms), model.loglike(start), rtol=1e-10)
-    np.testing.assert_allclose(new.coefficient.T.flatten(), expected[model.parameters["exog"]], **EXACT)
-    np.testing.assert_allclose(new.variance[: 1 if shared else 2], expected[model.parameters["variance"]], **EXACT)
+    np.testing.assert_allclose(new.coefficient[..., 0].T.flatten(), expected[model.parameters["exog"]], **EXACT)
+    found = new.cov[: 1 if shared else 2].flatten()
+    np.testing.assert_allclose(found, expected[model.parameters["variance"]], **EXACT)
     # statsmodels divides by the smoothed regimes of the steps themselves; EM does by those before them.
-    smoothed = chain.smooth(transition, old.log_density(design, f64(values)[:, None]), chain.stationary(transition[0]))
+    smoothed = chain.smooth(
+        transition, old.log_density(design, f64(values)[:, None, None]), chain.stationary(transition[0])
+    )
     pairs = smoothed.pairs.sum((0, 1))
     torch.testing.assert_close(new.log_transition.exp(), pairs / pairs.sum(1, keepdim=True), **EXACT)
 
@@ -252,28 +255,32 @@ def test_lags_are_known_where_all_are_observed():
     assert known_lags(observed, 0).all()
 
 
-def test_em_never_lowers_the_likelihood_and_ends_where_its_gradient_is_zero():
+@pytest.mark.parametrize("targets", [1, 2])
+def test_em_never_lowers_the_likelihood_and_ends_where_its_gradient_is_zero(targets):
     """Of three series, with missing values, one coefficient that regimes share, and a free initial distribution."""
     rng = torch.Generator().manual_seed(3)
     regime = (torch.rand(40, 3, generator=rng) < 0.1).int().cumsum(0) % 2
     design = torch.stack([torch.ones(40, 3), torch.randn(40, 3, generator=rng)], -1).double()
     noise = torch.randn(40, 3, generator=rng).double()
     values = 2.0 * regime + 0.5 * design[..., 1] + (0.2 + 0.2 * regime) * noise
+    other = 0.3 * design[..., 1] + noise - (0.3 + regime) * torch.randn(40, 3, generator=rng).double()
+    values = torch.stack([values, other][:targets], -1)
     observed = torch.rand(40, 3, generator=rng) < 0.9
     half = f64([0.5, 0.5]).log()
-    model = SwitchingRegression(
-        f64([[0.5, 0.0], [1.5, 0.0]]), f64([1.0, 1.0]), f64([[0.8, 0.2], [0.3, 0.7]]).log(), half
-    )
+    start = f64([[0.5, 0.0], [1.5, 0.0]])[..., None].repeat(1, 1, targets)
+    cov = torch.eye(targets, dtype=torch.float64).repeat(2, 1, 1)
+    model = SwitchingRegression(start, cov, f64([[0.8, 0.2], [0.3, 0.7]]).log(), half)
     total = -torch.inf
-    for _ in range(60):
+    for _ in range(90):
         model, terms = em_step(model, design, values, observed, shared=(1,))
         assert float(terms.sum()) >= total - 1e-9
         total = float(terms.sum())
-    assert model.coefficient[0, 1] == model.coefficient[1, 1]
-    assert model.coefficient[:, 0].sub(f64([0.0, 2.0])).abs().max() < 0.2  # each within some standard errors
-    free = [model.coefficient[:, 0].clone(), model.coefficient[:1, 1].clone(), model.variance.log()]
+    assert torch.equal(model.coefficient[0, 1], model.coefficient[1, 1])
+    assert model.coefficient[:, 0, 0].sub(f64([0.0, 2.0])).abs().max() < 0.2  # each within some standard errors
+    free = [model.coefficient[:, 0].clone(), model.coefficient[:1, 1].clone(), torch.linalg.cholesky(model.cov)]
     free = [x.requires_grad_() for x in free]
-    at = SwitchingRegression(torch.stack([free[0], free[1].expand(2)], -1), free[2].exp(), model.log_transition, half)
+    cov = free[2].tril() @ free[2].tril().mT
+    at = SwitchingRegression(torch.stack([free[0], free[1].expand(2, -1)], 1), cov, model.log_transition, half)
     density = torch.where(observed.unsqueeze(-1), at.log_density(design, values), 0.0)
     assert model.initial is not None
     chain.filter(at.log_transition[None, None], density, model.initial.expand(3, -1)).log_likelihood.sum().backward()

@@ -1,4 +1,4 @@
-"""Expectation-maximisation for Markov-switching regressions, each step in closed form."""
+"""Expectation-maximisation for Markov-switching regressions of one or several targets, each step in closed form."""
 
 import dataclasses
 from typing import Any
@@ -8,31 +8,34 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
-from tsforecast.core.linalg import LOG_2PI
+from tsforecast.core.linalg import LOG_2PI, cholesky, symmetrise
 from tsforecast.core.regimes.chain import stationary
+from tsforecast.core.regimes.stages import moves, of_regimes, spread, staged
 
 
 @register_record
 @dataclasses.dataclass(frozen=True)
 class SwitchingRegression:
-    """y_t ~ N(b(s_t)' z_t, v(s_t)) with regimes in a chain; lags of y may be among the regressors z.
+    """y_t ~ N(b(s_t)' z_t, V(s_t)) with regimes in a chain; lags of y may be among the regressors z.
 
     Several runs of EM are one regression, whose parameters have a first dimension.
 
     Attributes:
         coefficient: b.
-        variance: v.
+        cov: V.
         log_transition: log p(s_t = j | s_{t-1} = i) in row i and column j.
         initial: log p(s_0) before the first step; None for the stationary distribution.
+        stages: Of each regime, see `tsforecast.core.regimes.stages`; transitions are those of a stage.
     """
 
-    coefficient: Float[Tensor, "*run regime regressor"]
-    variance: Float[Tensor, "*run regime"]
+    coefficient: Float[Tensor, "*run regime regressor target"]
+    cov: Float[Tensor, "*run regime target target"]
     log_transition: Float[Tensor, "*run regime regime"]
     initial: Float[Tensor, "*run regime"] | None = None
+    stages: int = 1
 
     def log_density(
-        self, design: Float[Tensor, "time series regressor"], values: Float[Tensor, "time series"]
+        self, design: Float[Tensor, "time series regressor"], values: Float[Tensor, "time series target"]
     ) -> Float[Tensor, "time series history"]:
         """Return log p(y_t | s_t) of every pair of regimes, the newer first; of a single run."""
         found = _log_density(_in_runs(self), design, values).squeeze(1)
@@ -46,7 +49,7 @@ class Expected:
 
     Attributes:
         weight: Probability of each regime, 0 where nothing is observed.
-        pairs: Expected number of steps from regime to regime.
+        pairs: Expected number of steps from regime to regime; with stages see `stages.moves`.
         before: Mean probability of each regime before the first step.
         log_likelihood: Of every series.
     """
@@ -60,18 +63,18 @@ class Expected:
 def em_step(
     model: SwitchingRegression,
     design: Float[Tensor, "time series regressor"],
-    values: Float[Tensor, "time series"],
+    values: Float[Tensor, "time series target"],
     observed: Bool[Tensor, "time series"] | None = None,
     *,
     shared: tuple[int, ...] = (),
-    shared_variance: bool = False,
+    shared_cov: bool = False,
     floor: float = 0.0,
 ) -> tuple[SwitchingRegression, Float[Tensor, "*run series"]]:
     """Return the parameters after one step of expectation-maximisation (Hamilton 1990), shared by all series.
 
-    Given the smoothed regimes, transitions are shares of pairs, coefficients a weighted least squares, and variances
-    weighted squares. With shared coefficients, the least squares is that of all regimes at once, for the variances as
-    they were; then a step raises the likelihood as well (a generalised EM, Meng and Rubin 1993).
+    Given the smoothed regimes, transitions are shares of pairs, coefficients a weighted least squares, and covariances
+    weighted products. With shared coefficients, the least squares is that of all regimes at once, for the covariances
+    as they were; then a step raises the likelihood as well (a generalised EM, Meng and Rubin 1993).
 
     Args:
         model: The present parameters, of one run or several.
@@ -79,8 +82,8 @@ def em_step(
         values: What is explained; finite everywhere.
         observed: False where a value or one of its regressors is missing; None if nothing is.
         shared: Numbers of the regressors whose coefficients all regimes share.
-        shared_variance: Whether all regimes share the variance.
-        floor: Least variance. A regime that has a single value to itself has a likelihood without bound.
+        shared_cov: Whether all regimes share the covariance.
+        floor: Least variance in any direction. A regime of a single value has a likelihood without bound.
 
     Returns:
         The new parameters, and the log-likelihood of every series under the *old* ones. Summed over series it never
@@ -93,18 +96,18 @@ def em_step(
         raise ValueError("expected at least one value, got none that is observed with all its regressors")
     runs = _in_runs(model)
     found = expected(runs, design, values, observed)
-    new = maximised(runs, found, design, values, shared=shared, shared_variance=shared_variance, floor=floor)
-    if model.coefficient.ndim > 2:
+    new = maximised(runs, found, design, values, shared=shared, shared_cov=shared_cov, floor=floor)
+    if model.coefficient.ndim > 3:
         return new, found.log_likelihood
     initial = None if new.initial is None else new.initial[0]
-    one = SwitchingRegression(new.coefficient[0], new.variance[0], new.log_transition[0], initial)
+    one = SwitchingRegression(new.coefficient[0], new.cov[0], new.log_transition[0], initial, model.stages)
     return one, found.log_likelihood[0]
 
 
 def expected(
     model: SwitchingRegression,
     design: Float[Tensor, "time series regressor"],
-    values: Float[Tensor, "time series"],
+    values: Float[Tensor, "time series target"],
     observed: Bool[Tensor, "time series"] | None = None,
 ) -> Expected:
     """Return the expectations of an M-step, by probabilities forward and backward; for arguments see `em_step`."""
@@ -113,10 +116,11 @@ def expected(
         density = torch.where(observed[:, None, :, None], density, 0.0)
     most = density.amax(-1, keepdim=True)
     density = (density - most).exp()
-    tiny = torch.finfo(values.dtype).tiny
-    transition = model.log_transition.exp()
+    tiny, stages = torch.finfo(values.dtype).tiny, model.stages
+    density = density.repeat_interleave(stages, -1)
+    transition = staged(model.log_transition, stages).exp()
     initial = stationary(model.log_transition) if model.initial is None else model.initial
-    start = initial.exp().unsqueeze(-2).expand(-1, values.shape[1], -1)
+    start = spread(initial, stages).exp().unsqueeze(-2).expand(-1, values.shape[1], -1)
     belief, forward, gains = start, [], []
     for now in density.unbind():
         belief = belief @ transition * now
@@ -130,62 +134,74 @@ def expected(
         moved.append(now * later / gain)
         later = moved[-1] @ transition.mT
     after = torch.stack(forward)
-    weight = after * torch.stack(ahead[::-1])
+    weight = of_regimes(after * torch.stack(ahead[::-1]), stages)
     if observed is not None:
         weight = weight * observed[:, None, :, None]
     before = torch.cat([start.unsqueeze(0), after[:-1]])
     pairs = torch.einsum("trsi,trsj->rij", before, torch.stack(moved[::-1])) * transition
     log_likelihood = (torch.stack(gains).log() + most).sum((0, -1))
-    return Expected(weight, pairs, (start * later).mean(-2), log_likelihood)
+    return Expected(weight, moves(pairs, stages), of_regimes((start * later).mean(-2), stages), log_likelihood)
 
 
 def maximised(
     model: SwitchingRegression,
     found: Expected,
     design: Float[Tensor, "time series regressor"],
-    values: Float[Tensor, "time series"],
+    values: Float[Tensor, "time series target"],
     *,
     shared: tuple[int, ...] = (),
-    shared_variance: bool = False,
+    shared_cov: bool = False,
     floor: float = 0.0,
 ) -> SwitchingRegression:
     """Return the parameters that an M-step makes of expectations; for arguments see `em_step`."""
     tiny = torch.finfo(values.dtype).tiny
     transition = (found.pairs.clamp_min(tiny) / found.pairs.sum(-1, keepdim=True).clamp_min(tiny)).log()
     weight = found.weight.movedim(1, -2).flatten(0, 1)  # (value, run, regime)
-    flat, target = design.flatten(0, 1), values.flatten()
+    flat, target = design.flatten(0, 1), values.flatten(0, 1)
     coefficient = _least_squares(model, weight, flat, target, shared)
-    squares = (target[:, None, None] - torch.einsum("nd,rkd->nrk", flat, coefficient)).square()
-    total, count = (weight * squares).sum(0), weight.sum(0)
-    if shared_variance:
-        total, count = (x.sum(-1, keepdim=True).expand_as(x) for x in (total, count))
-    variance = torch.where(count > tiny, total / count.clamp_min(tiny), model.variance).clamp_min(floor)
+    residual = target[:, None, None] - torch.einsum("nd,rkdo->nrko", flat, coefficient)
+    total = torch.einsum("nrko,nrkp->rkop", weight.unsqueeze(-1) * residual, residual)
+    count = weight.sum(0)[..., None, None]
+    if shared_cov:
+        total, count = (x.sum(1, keepdim=True).expand_as(x) for x in (total, count))
+    cov = _at_least(torch.where(count > tiny, total / count.clamp_min(tiny), model.cov), floor)
     before = None if model.initial is None else found.before.clamp_min(tiny).log()
-    return SwitchingRegression(coefficient, variance, transition, before)
+    return SwitchingRegression(coefficient, cov, transition, before, model.stages)
 
 
 def _in_runs(model: SwitchingRegression) -> SwitchingRegression:
     """Return a regression with a dimension of runs."""
-    if model.coefficient.ndim > 2:
+    if model.coefficient.ndim > 3:
         return model
     initial = None if model.initial is None else model.initial.unsqueeze(0)
-    return SwitchingRegression(
-        model.coefficient.unsqueeze(0), model.variance.unsqueeze(0), model.log_transition.unsqueeze(0), initial
-    )
+    coefficient, cov, transition = (x.unsqueeze(0) for x in (model.coefficient, model.cov, model.log_transition))
+    return SwitchingRegression(coefficient, cov, transition, initial, model.stages)
+
+
+def _at_least(cov: Float[Tensor, "*batch target target"], floor: float) -> Float[Tensor, "*batch target target"]:
+    """Return covariances with no variance below a floor in any direction."""
+    if cov.shape[-1] == 1:
+        return cov.clamp_min(floor)
+    variance, way = torch.linalg.eigh(symmetrise(cov))
+    return symmetrise((way * variance.clamp_min(floor).unsqueeze(-2)) @ way.mT)
 
 
 def _log_density(model: SwitchingRegression, design: Tensor, values: Tensor) -> Float[Tensor, "time run series regime"]:
     """Return log p(y_t | s_t) of every regime."""
-    residual = values[:, None, :, None] - torch.einsum("tsd,rkd->trsk", design, model.coefficient)
-    variance = model.variance[:, None]
-    return -0.5 * (residual.square() / variance + variance.log() + LOG_2PI)
+    residual = values[:, None, :, None] - torch.einsum("tsd,rkdo->trsko", design, model.coefficient)
+    factor = cholesky(model.cov, "the covariance of a regime")
+    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    whitening = torch.linalg.solve_triangular(factor, eye.expand(factor.shape), upper=False)
+    squares = torch.einsum("trsko,rkpo->trskp", residual, whitening).square().sum(-1)
+    log_scale = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1).unsqueeze(1)  # run, 1, regime
+    return -0.5 * (squares + len(eye) * LOG_2PI) - log_scale
 
 
 def _least_squares(
     model: SwitchingRegression, weight: Tensor, design: Tensor, values: Tensor, shared: tuple[int, ...]
-) -> Float[Tensor, "run regime regressor"]:
+) -> Float[Tensor, "run regime regressor target"]:
     """Return the coefficients that minimise the squares weighted by the regimes' probabilities and precisions."""
-    _, regimes, size = model.coefficient.shape
+    runs, regimes, size, targets = model.coefficient.shape
     own = [number for number in range(size) if number not in shared]
     kind: dict[str, Any] = {"dtype": values.dtype, "device": values.device}
     # Each coefficient of each regime is one of the free numbers: those of the regimes, then those that are shared.
@@ -193,12 +209,18 @@ def _least_squares(
     for k in range(regimes):
         choose[k, own, torch.arange(len(own)) + k * len(own)] = 1
         choose[k, list(shared), torch.arange(len(shared)) + regimes * len(own)] = 1
-    precise = (weight / model.variance if shared else weight).flatten(1).mT
+    flat = weight.flatten(1).mT
     products = (design.unsqueeze(-1) * design.unsqueeze(-2)).flatten(1)
-    moments = (precise @ products).reshape(-1, regimes, size, size)
-    cross = (precise @ (design * values.unsqueeze(-1))).reshape(-1, regimes, size)
-    among = torch.einsum("kia,rkij,kjb->rab", choose, moments, choose)
-    towards = torch.einsum("kia,rki->ra", choose, cross)
+    moments = (flat @ products).reshape(runs, regimes, size, size)
+    cross = (flat @ (design.unsqueeze(-1) * values.unsqueeze(-2)).flatten(1)).reshape(model.coefficient.shape)
     # The smallest solution where regressors are collinear, or a regime is never visited.
-    free = (torch.linalg.pinv(among, hermitian=True) @ towards.unsqueeze(-1)).squeeze(-1)
-    return torch.einsum("kia,ra->rki", choose, free)
+    if not shared:  # then targets do not weigh on one another
+        among = torch.einsum("kia,rkij,kjb->rab", choose, moments, choose)
+        free = torch.linalg.pinv(among, hermitian=True) @ torch.einsum("kia,rkio->rao", choose, cross)
+    else:
+        precision = torch.cholesky_inverse(cholesky(model.cov, "the covariance of a regime"))
+        among = torch.einsum("kia,rkij,kjb,rkop->raobp", choose, moments, choose, precision)
+        towards = torch.einsum("kia,rkip,rkop->rao", choose, cross, precision).flatten(1)
+        solved = torch.linalg.pinv(among.flatten(3).flatten(1, 2), hermitian=True) @ towards.unsqueeze(-1)
+        free = solved.reshape(runs, -1, targets)
+    return torch.einsum("kia,rao->rkio", choose, free)

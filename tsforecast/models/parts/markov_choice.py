@@ -11,7 +11,7 @@ from torch import Tensor
 from tsforecast.models.parts.markov_dynamics import parts_of
 from tsforecast.models.parts.markov_fit import Fit, Kind, fit, lags_of, regression, shared_of
 
-ORDERS, _REGIMES = (0, 1, 2, 3, 4), (2, 3)
+ORDERS, _REGIMES, _STAGES = (0, 1, 2, 3, 4), (1, 2, 3), (2, 4, 8)
 _LEAST_SHARE, _LEAST_STAY = 0.02, 0.5  # of the values in each regime, and the probability to stay there
 _WHOLE = ("location", "scale", "coefficients")
 _SUMS = (("location",), ("scale",), ("location", "scale"), ("scale", "coefficients"), _WHOLE)
@@ -27,16 +27,23 @@ class Shape:
         order: Number of lags.
         seasonal: Whether lags of the season join them.
         switching: What differs between regimes.
+        stages: Of each regime, by which durations are not geometric.
     """
 
     regimes: int = 2
     order: int = 1
     seasonal: bool = False
     switching: tuple[str, ...] = _WHOLE
+    stages: int = 1
 
     def but(self, **others: Any) -> "Shape":
-        """Return the same with other values; without lags there are no coefficients that could differ."""
+        """Return the same with other values, without what then means nothing.
+
+        Nothing differs in one regime, and without lags there are no coefficients that could.
+        """
         new = dataclasses.replace(self, **others)
+        if new.regimes == 1:
+            return dataclasses.replace(new, switching=("location", "scale"), stages=1)
         if new.order:
             return new
         kept = tuple(name for name in new.switching if name != "coefficients")
@@ -65,11 +72,11 @@ class Evidence:
         seed: Of the fits.
     """
 
-    values: Float[Tensor, "time series"]
-    seen: Bool[Tensor, "time series"]
+    values: Float[Tensor, "time series target"]
+    seen: Bool[Tensor, "time series target"]
     inputs: Float[Tensor, "time series covariate"]
     season: int
-    log_unit: Float[Tensor, " series"]
+    log_unit: Float[Tensor, "series target"]
     more: int
     longest: tuple[int, ...]
     most: int
@@ -86,15 +93,17 @@ class Evidence:
             lags = lags_of(shape.order, self.season if shape.seasonal and self.season > shape.order else 0)
             data = regression(self.values, self.seen, lags, self.inputs)
             data = dataclasses.replace(data, seen=self.usable)
-            shared = shared_of(shape.switching, len(lags), self.inputs.shape[-1])
-            kind = Kind(shape.regimes, shared, "scale" not in shape.switching)
-            found = fit(data, kind, _STARTS, self.seed)
+            targets = self.values.shape[-1]
+            shared = shared_of(shape.switching, len(lags) * targets, self.inputs.shape[-1])
+            kind = Kind(shape.regimes, shared, "scale" not in shape.switching, stages=shape.stages)
+            found = fit(data, kind, _STARTS + targets - 1 if shape.regimes > 1 else 1, self.seed)
             own = data.design.shape[-1] - len(shared)
-            free = own * shape.regimes + len(shared) + (1 if kind.one_scale else shape.regimes)
-            free += shape.regimes * (shape.regimes - 1) + self.more
-            units = float((self.log_unit * self.usable.sum(0)).sum())
+            free = (own * shape.regimes + len(shared)) * targets
+            free += (1 if kind.one_scale else shape.regimes) * targets * (targets + 1) // 2
+            free += shape.regimes * (shape.regimes - 1) + (shape.stages > 1) + self.more
+            units = float((self.log_unit.sum(-1) * self.usable.sum(0)).sum())
             criterion = -2 * (found.log_likelihood - units) + free * math.log(max(self.count, 2))
-            stays = float(found.model.log_transition.diagonal().exp().min())
+            stays = 1 - (1 - float(found.model.log_transition.diagonal().exp().min())) / shape.stages
             if shape.regimes > 2 and (stays < _LEAST_STAY or float(found.shares.min()) < _LEAST_SHARE):
                 criterion = math.inf  # outliers, and no regime that lasts
             self.found[shape] = criterion, found
@@ -107,12 +116,12 @@ class Evidence:
 
 def fixed_shape(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a shape that options fix."""
-    fixed = {name: given[name] for name in ("regimes", "order", "seasonal") if name in given}
+    fixed = {name: given[name] for name in ("regimes", "order", "seasonal", "stages") if name in given}
     return fixed | ({"switching": parts_of(given["switching"])} if "switching" in given else {})
 
 
 def chosen_shape(evidence: Evidence, given: Mapping[str, Any]) -> Shape:
-    """Return the shape that data show, one choice after another: lags, what differs, and the number of regimes.
+    """Return the shape that data show, by one choice after another: lags, what differs, regimes, and their stages.
 
     Args:
         evidence: Of the data.
@@ -129,7 +138,12 @@ def chosen_shape(evidence: Evidence, given: Mapping[str, Any]) -> Shape:
         best = evidence.best([best, *(best.but(order=p) for p in orders)])
         if "seasonal" not in fixed and evidence.season > 1:
             best = evidence.best([best, best.but(seasonal=not best.seasonal)])
-        if "switching" not in fixed:
+        if "switching" not in fixed and best.regimes > 1:
             best = evidence.best([best, *(best.but(switching=one) for one in _SUMS)])
-        best = evidence.best([best, *(best.but(regimes=k) for k in counts)])
+        differing = best.switching if best.regimes > 1 else start.switching
+        best = evidence.best([best, *(best.but(regimes=k, switching=differing) for k in counts)])
+    for stages in () if "stages" in fixed or best.regimes == 1 else _STAGES:
+        if evidence.of(best.but(stages=stages)) >= evidence.of(best):
+            break
+        best = best.but(stages=stages)
     return best

@@ -1,5 +1,6 @@
 """Parameters of autoregressions and regressions with regimes from a Markov chain."""
 
+import abc
 import dataclasses
 import math
 
@@ -12,6 +13,9 @@ from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.regimes.autoregression import SwitchingAutoregression
 from tsforecast.core.regimes.chain import stationary
+from tsforecast.core.regimes.em import SwitchingRegression
+from tsforecast.core.regimes.stages import spread, staged
+from tsforecast.core.regimes.vector_autoregression import SwitchingVectorAutoregression
 from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics
@@ -30,29 +34,47 @@ _MOST_HISTORIES = 1024
 class Markov:
     """A chain of regimes and the autoregression it controls in a slice of time, in units of each series.
 
+    The states of the chain are the stages of regimes, see `tsforecast.core.regimes.stages`.
+
     Attributes:
         system: The autoregression.
         log_transition: log p(s_t = j | s_{t-1} = i) of every step, or of all.
         initial: log p(s_0) before the first step.
-        centre: Centre of each series, in scaled units.
-        log_unit: Logarithm of the unit of each series, likewise.
+        centre: Centre of each series and target, in scaled units.
+        log_unit: Logarithm of their units, likewise.
         prior: Belief over the values before a series begins.
     """
 
-    system: SwitchingAutoregression
+    system: SwitchingAutoregression | SwitchingVectorAutoregression
     log_transition: Float[Tensor, "time_or_1 #series regime regime"]
     initial: Float[Tensor, "#series regime"]
-    centre: Float[Tensor, " series"]
-    log_unit: Float[Tensor, " series"]
+    centre: Float[Tensor, "series target"]
+    log_unit: Float[Tensor, "series target"]
     prior: Gaussian
 
-    def standard(self, values: Float[Tensor, "time series 1"]) -> Float[Tensor, "time series"]:
+    def standard(self, values: Float[Tensor, "time series target"]) -> Float[Tensor, "time series target"]:
         """Return scaled values in the units of their series."""
-        return (values.squeeze(-1) - self.centre) * (-self.log_unit).exp()
+        return (values - self.centre) * (-self.log_unit).exp()
 
-    def scaled(self, values: Float[Tensor, "time sample series 1"]) -> Float[Tensor, "time sample series 1"]:
+    def scaled(self, values: Float[Tensor, "time sample series target"]) -> Float[Tensor, "time sample series target"]:
         """Return values in the units of their series as scaled ones."""
-        return values * self.log_unit.exp().unsqueeze(-1) + self.centre.unsqueeze(-1)
+        return values * self.log_unit.exp() + self.centre
+
+    def of_steps(
+        self, values: Float[Tensor, "steps series target"], first: int
+    ) -> tuple[Float[Tensor, "time series history"], Gaussian]:
+        """Return the log-densities of known values behind the first L of them, and the state behind the last.
+
+        Args:
+            values: In the units of their series; all of them known.
+            first: Index of the step of the first of them, whose location is read.
+        """
+        system = self.system
+        if len(system.location) > 1:
+            system = dataclasses.replace(system, location=system.location[first:])
+        if isinstance(system, SwitchingVectorAutoregression):
+            return system.log_density(values), system.state(values)
+        return system.log_density(values.squeeze(-1)), system.state(values.squeeze(-1))
 
     def switching(self, active: Bool[Tensor, "time series"] | None = None, exact: bool = True) -> CategoricalSwitching:
         """Return the same system as particles take it, with the last values as its state.
@@ -85,7 +107,127 @@ def parts_of(switching: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in names.split("+") if name.strip()))
 
 
-class MarkovDynamics(AbstractDynamics):
+class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
+    """The chain of regimes of `MarkovForecaster`, and the centre and the unit of each series.
+
+    Args:
+        data: What the model knows of its data.
+        regimes: Number of regimes.
+        stages: Number of stages of each regime.
+        lags: Lags of the targets.
+        switching: What differs between regimes, names of `SWITCHING`.
+        transition_covariates: Whether transition probabilities depend on covariates.
+        free_initial: Whether the regimes before the first step have a distribution of their own.
+        persistence: Probability to stay in a regime, at first.
+        has_own: Whether each series has a centre and a unit of its own.
+    """
+
+    is_growing = True
+
+    def __init__(
+        self,
+        data: DataSpec,
+        regimes: int,
+        stages: int,
+        lags: tuple[int, ...],
+        switching: tuple[str, ...],
+        transition_covariates: bool,
+        free_initial: bool,
+        persistence: float,
+        has_own: bool,
+    ) -> None:
+        super().__init__()
+        self.regimes, self.stages, self.lags, self.switching_parts = regimes, stages, lags, switching
+        self.targets, self.of_mean = data.num_targets, False
+        going = min(stages * (1 - persistence), max(0.5, 1 - persistence))
+        stay, leave = math.log(1 - going), math.log(going / max(regimes - 1, 1))
+        self.transition = torch.nn.Parameter(torch.eye(regimes) * (stay - leave) + leave)
+        self.transition_effects = None
+        if transition_covariates:
+            self.transition_effects = torch.nn.Parameter(torch.zeros(data.num_dynamic_real, regimes, regimes))
+        self.initial = torch.nn.Parameter(torch.zeros(regimes)) if free_initial else None
+        start = torch.zeros(2 * data.num_targets)
+        self.own = SeriesParameters(start, data.num_series, data.cardinality) if has_own else None
+        if lags:
+            self.log_prior_scales = torch.nn.Parameter(torch.tensor([0.0, -1.0]))
+        # Whether the parameters come from data: a start is not made a second time.
+        self.register_buffer("is_begun", torch.zeros((), dtype=torch.bool))
+
+    @property
+    def num_lags(self) -> int:
+        """Return the largest lag."""
+        return max(self.lags, default=0)
+
+    @property
+    def states(self) -> int:
+        """Return the number of states of the chain, the stages of all regimes."""
+        return self.regimes * self.stages
+
+    @abc.abstractmethod
+    def log_scales(self) -> Float[Tensor, " regime"]:
+        """Return log scales of the noise of all regimes; of several targets their means."""
+
+    @abc.abstractmethod
+    def adopt(self, model: SwitchingRegression) -> None:
+        """Write a fitted regression, with its regimes in order, into the parameters."""
+
+    @abc.abstractmethod
+    def system(self, inputs: Tensor) -> SwitchingAutoregression | SwitchingVectorAutoregression:
+        """Return the autoregression of each state of the chain.
+
+        Args:
+            inputs: Covariates of a slice of time, (time, series or 1, covariate).
+        """
+
+    def markov(self, time_slice: TimeSlice, series: Series) -> Markov:
+        """Return the chain and the autoregression of a slice of time.
+
+        Args:
+            time_slice: Its covariates are read.
+            series: Who the series are.
+        """
+        centre = log_unit = self.transition.new_zeros(len(series.index), self.targets)
+        if self.own is not None:
+            centre, log_unit = self.own(series.index, series.static_cat).chunk(2, -1)
+        size = max(self.num_lags, 1)
+        cov = torch.eye(size, dtype=centre.dtype, device=centre.device)
+        if self.lags:
+            level, deep = (2 * self.log_prior_scales.clamp(LOWEST, HIGHEST)).exp().unbind()
+            cov = cov * deep + level
+        cov = torch.kron(cov, torch.eye(self.targets, dtype=centre.dtype, device=centre.device))
+        prior = Gaussian(centre.new_zeros(len(centre), len(cov)), cov.expand(len(centre), -1, -1))
+        logits = self.transition.expand(1, 1, -1, -1)
+        if self.transition_effects is not None:
+            effects = torch.einsum("tbd,dij->tbij", time_slice.dynamic_real, self.transition_effects)
+            logits = logits + effects
+        initial = self.initial
+        if initial is None:  # with covariates at their means
+            initial = stationary(torch.log_softmax(self.transition, -1))
+        return Markov(
+            self.system(time_slice.dynamic_real),
+            staged(torch.log_softmax(logits, -1), self.stages),
+            spread(torch.log_softmax(initial, -1), self.stages).unsqueeze(0),
+            centre,
+            log_unit.clamp(-_LARGEST_OWN, _LARGEST_OWN),
+            prior,
+        )
+
+    def _adopt_chain(self, model: SwitchingRegression) -> None:
+        """Writes the transitions of a fitted regression into the parameters."""
+        self.transition.copy_(model.log_transition)
+        if self.initial is not None:
+            self.initial.copy_(stationary(model.log_transition))
+
+    def _own(self, name: str, values: Tensor) -> Tensor:
+        """Return the values of all regimes where they differ in a part, else those of the first."""
+        return values if name in self.switching_parts else values[:1]
+
+    def _of_states(self, values: Tensor, dim: int) -> Tensor:
+        """Return values of regimes as those of the states of the chain."""
+        return values.repeat_interleave(self.stages, dim) if self.stages > 1 else values
+
+
+class MarkovDynamics(AbstractMarkovDynamics):
     """The parameters of `MarkovForecaster`, shared by all series but for the centre and the unit of each.
 
     Args:
@@ -99,12 +241,11 @@ class MarkovDynamics(AbstractDynamics):
         free_initial: Whether the regimes before the first step have a distribution of their own.
         persistence: Probability to stay in a regime, at first.
         has_own: Whether each series has a centre and a unit of its own.
+        stages: Number of stages of each regime.
 
     Raises:
         ValueError: If an option is not known or out of its range, or two do not go together.
     """
-
-    is_growing = True
 
     def __init__(
         self,
@@ -118,11 +259,13 @@ class MarkovDynamics(AbstractDynamics):
         free_initial: bool,
         persistence: float,
         has_own: bool = True,
+        stages: int = 1,
     ) -> None:
-        super().__init__()
-        _check(data, regimes, order, of_mean, switching, transition_covariates, persistence)
-        self.regimes, self.of_mean, self.switching_parts = regimes, of_mean, switching
-        self.lags = lags_of(order, data.season if seasonal and not of_mean and data.season > order else 0)
+        check(data, regimes, stages, order, of_mean, switching, transition_covariates, persistence)
+        lags = lags_of(order, data.season if seasonal and not of_mean and data.season > order else 0)
+        chain = (transition_covariates, free_initial, persistence, has_own)
+        super().__init__(data, regimes, stages, lags, switching, *chain)
+        self.of_mean = of_mean
         own = lambda name: regimes if name in switching else 1  # noqa: E731
         covariates = data.num_dynamic_real
         self.location = torch.nn.Parameter(torch.linspace(-0.5, 0.5, own("location")) * (own("location") > 1))
@@ -131,80 +274,56 @@ class MarkovDynamics(AbstractDynamics):
             start = torch.zeros(own("coefficients"), len(self.lags))
             start[:, 0] = 0.9
             self.coefficients = torch.nn.Parameter(start)
-            self.log_prior_scales = torch.nn.Parameter(torch.tensor([0.0, -1.0]))
         self.effects = torch.nn.Parameter(torch.zeros(own("effects"), covariates)) if covariates else None
-        stay, leave = math.log(persistence), math.log((1 - persistence) / max(regimes - 1, 1))
-        self.transition = torch.nn.Parameter(torch.eye(regimes) * (stay - leave) + leave)
-        self.transition_effects = None
-        if transition_covariates:
-            self.transition_effects = torch.nn.Parameter(torch.zeros(covariates, regimes, regimes))
-        self.initial = torch.nn.Parameter(torch.zeros(regimes)) if free_initial else None
-        self.own = SeriesParameters(torch.zeros(2), data.num_series, data.cardinality) if has_own else None
-        # Whether the parameters come from data: a start is not made a second time.
-        self.register_buffer("is_begun", torch.zeros((), dtype=torch.bool))
-
-    @property
-    def num_lags(self) -> int:
-        """Return the largest lag."""
-        return max(self.lags, default=0)
 
     def log_scales(self) -> Float[Tensor, " regime"]:
         """Return log scales of the noise of all regimes, bounded from below: a regime cannot be of one value alone."""
         return self.log_scale.clamp(LOWEST, HIGHEST).expand(self.regimes)
 
-    def markov(self, time_slice: TimeSlice, series: Series) -> Markov:
-        """Return the chain and the autoregression of a slice of time.
-
-        Args:
-            time_slice: Its covariates are read.
-            series: Who the series are.
-        """
-        centre = log_unit = self.location.new_zeros(len(series.index))
-        if self.own is not None:
-            centre, log_unit = self.own(series.index, series.static_cat).unbind(-1)
-        inputs, location = time_slice.dynamic_real, self.location.expand(1, 1, self.regimes)
+    def system(self, inputs: Tensor) -> SwitchingAutoregression:
+        """Return the autoregression, see `AbstractMarkovDynamics`."""
+        location = self.location.expand(1, 1, self.regimes)
         if self.effects is not None:
             location = location + (inputs @ self.effects.mT).expand(*inputs.shape[:2], self.regimes)
         row = self.location.new_zeros(1, self.regimes, self.num_lags)
-        size = max(self.num_lags, 1)
-        cov = torch.eye(size, dtype=row.dtype, device=row.device)
         if self.lags:
             places = constant(self.lags, row) - 1
             row = row.index_copy(2, places, self.coefficients.expand(1, self.regimes, -1))
-            level, deep = (2 * self.log_prior_scales.clamp(LOWEST, HIGHEST)).exp().unbind()
-            cov = cov * deep + level
-        prior = Gaussian(row.new_zeros(len(centre), size), cov.expand(len(centre), -1, -1))
-        logits = self.transition.expand(1, 1, -1, -1)
-        if self.transition_effects is not None:
-            logits = logits + torch.einsum("tbd,dij->tbij", inputs, self.transition_effects)
-        initial = self.initial
-        if initial is None:  # with covariates at their means
-            initial = stationary(torch.log_softmax(self.transition, -1))
-        return Markov(
-            SwitchingAutoregression(location, row, self.log_scales().unsqueeze(0), self.of_mean),
-            torch.log_softmax(logits, -1),
-            torch.log_softmax(initial, -1).unsqueeze(0),
-            centre,
-            log_unit.clamp(-_LARGEST_OWN, _LARGEST_OWN),
-            prior,
-        )
+        location, row = self._of_states(location, 2), self._of_states(row, 1)
+        return SwitchingAutoregression(location, row, self._of_states(self.log_scales(), 0)[None], self.of_mean)
+
+    def adopt(self, model: SwitchingRegression) -> None:
+        """Write a fitted regression into the parameters, see `AbstractMarkovDynamics`."""
+        lags, coefficient = 0 if self.of_mean else len(self.lags), model.coefficient.squeeze(-1)
+        log_scale = 0.5 * model.cov.flatten().log()
+        self.location.copy_(self._own("location", coefficient[:, 0]))
+        self.log_scale.copy_(self._own("scale", log_scale).clamp(LOWEST + 0.1, HIGHEST - 0.1))
+        if lags:
+            self.coefficients.copy_(self._own("coefficients", coefficient[:, 1 : 1 + lags]))
+        elif self.lags:
+            self.coefficients.zero_()
+        if self.effects is not None:
+            self.effects.copy_(self._own("effects", coefficient[:, 1 + lags :]))
+        self._adopt_chain(model)
 
 
-def _check(
+def check(
     data: DataSpec,
     regimes: int,
+    stages: int,
     order: int,
     of_mean: bool,
     switching: tuple[str, ...],
     transition_covariates: bool,
     persistence: float,
 ) -> None:
-    """Refuses options that are out of their range or do not go together."""
-    if regimes < 2:
-        raise ValueError(f"expected at least two regimes, got {regimes}: a model of one is `gls` or `issm`")
+    """Refuse options that are out of their range or do not go together.
+
+    Raises:
+        ValueError: If there are some.
+    """
+    at_least(1, regimes=regimes, stages=stages)
     at_least(0, order=order)
-    if data.num_targets != 1:
-        raise ValueError(f"expected one target, got {data.num_targets}: take `gls` or `sgls` for several")
     for name in switching:
         one_of(SWITCHING, switching=name)
     if not switching:
@@ -213,8 +332,8 @@ def _check(
         raise ValueError("expected lags whose coefficients differ between regimes, got order=0")
     if not 0 < persistence < 1:
         raise ValueError(f"expected persistence to be between 0 and 1, got {persistence}")
-    if of_mean and regimes ** (order + 1) > _MOST_HISTORIES:
+    if of_mean and (regimes * stages) ** (order + 1) > _MOST_HISTORIES:
         raise ValueError(
-            f"expected at most {_MOST_HISTORIES} histories of regimes, got {regimes}^{order + 1}: means look at the "
-            "regimes of all lags; take fewer lags or regimes, or form='intercept'"
+            f"expected at most {_MOST_HISTORIES} histories of regimes, got {regimes * stages}^{order + 1}: means look "
+            "at the regimes of all lags; take fewer lags, regimes or stages, or form='intercept'"
         )

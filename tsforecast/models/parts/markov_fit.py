@@ -13,6 +13,7 @@ _PIECE = 128  # steps of a piece: those of a series are taken one after the othe
 _NEAR = 9  # steps around a residual that tell which regime it is of
 _CONVERGED = 1e-5  # gain of log-likelihood per value
 _LEAST_SHARE = 1e-3  # of the variance of all residuals, that a regime must have: else one value could be a regime
+_MOST_LEAVE = 0.9  # probability to leave a stage, at first
 _LEAST_LOG = -7.0  # of the probability to go from regime to regime
 
 
@@ -27,7 +28,7 @@ class Regression:
     """
 
     design: Float[Tensor, "time series regressor"]
-    values: Float[Tensor, "time series"]
+    values: Float[Tensor, "time series target"]
     seen: Bool[Tensor, "time series"]
 
     def pieces(self) -> "Regression":
@@ -52,14 +53,16 @@ class Kind:
     Attributes:
         regimes: Number of regimes.
         shared: Numbers of the regressors whose coefficients all regimes share.
-        one_scale: Whether all regimes share the variance.
+        one_scale: Whether all regimes share the covariance.
         persistence: Probability to stay in a regime, at first.
+        stages: Of each regime, which give durations that are not geometric.
     """
 
     regimes: int
     shared: tuple[int, ...] = ()
     one_scale: bool = False
     persistence: float = 0.9
+    stages: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +84,8 @@ class Fit:
 def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
     """Return the most likely parameters of several runs of EM.
 
-    Runs begin with regimes that differ in noise, level or persistence nearby, see `_clusters`.
+    Runs begin with regimes that differ in noise, level or persistence nearby, see `_clusters`. Regimes have one stage
+    at first; in the best run they then have those that are asked for.
 
     Args:
         data: With at least one value that is seen.
@@ -92,20 +96,22 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
     data = data.pieces()
     rows, wanted = data.design[data.seen], data.values[data.seen]
     coefficient = torch.linalg.pinv(rows) @ wanted
-    residual = torch.where(data.seen, data.values - data.design @ coefficient, 0.0)
-    variance = (residual.square().sum() / len(wanted)).clamp_min(1e-8)
-    floor = max(_LEAST_SHARE * float(variance), torch.finfo(wanted.dtype).tiny)
-    options = {"shared": kind.shared, "shared_variance": kind.one_scale, "floor": floor}
+    residual = torch.where(data.seen.unsqueeze(-1), data.values - data.design @ coefficient, 0.0)
+    cov = residual.flatten(0, 1).mT @ residual.flatten(0, 1) / len(wanted)
+    cov = cov + torch.diag_embed((1e-8 - cov.diagonal()).clamp_min(0.0))
+    floor = max(_LEAST_SHARE * float(cov.diagonal().min()), torch.finfo(wanted.dtype).tiny)
+    options = {"shared": kind.shared, "shared_cov": kind.one_scale, "floor": floor}
     count = kind.regimes
     stay = torch.eye(count, dtype=wanted.dtype)
     leave = (1 - kind.persistence) / max(count - 1, 1)
-    transition = (stay * (kind.persistence - leave) + leave).log()
+    transition = torch.log_softmax((stay * (kind.persistence - leave) + leave).log(), -1)
     model = SwitchingRegression(
-        coefficient.expand(starts, count, -1), variance.expand(starts, count), transition.expand(starts, -1, -1)
+        coefficient.expand(starts, count, -1, -1), cov.expand(starts, count, -1, -1), transition.expand(starts, -1, -1)
     )
     weight = _clusters(data, residual, count, starts, seed)
-    none = torch.zeros(starts, count, dtype=wanted.dtype)
-    guessed = Expected(weight, transition.exp().expand(starts, -1, -1), none, none)
+    none = weight.new_zeros(starts, count)
+    terms = weight.new_zeros(starts, weight.shape[2])
+    guessed = Expected(weight, transition.exp().expand(starts, -1, -1), none, terms)
     model = maximised(model, guessed, data.design, data.values, **options)
 
     def step(model: SwitchingRegression) -> tuple[SwitchingRegression, Tensor]:
@@ -118,7 +124,10 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
         model, terms = step(model)
     best = int(terms.argmax())
     model = SwitchingRegression(
-        *(x[best : best + 1] for x in (model.coefficient, model.variance, model.log_transition))
+        model.coefficient[best : best + 1],
+        model.cov[best : best + 1],
+        faster(model.log_transition[best : best + 1], kind.stages),
+        stages=kind.stages,
     )
     before = float(terms[best])
     for _ in range(_MANY):
@@ -128,16 +137,28 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
         before = float(terms[0])
     found = expected(model, data.design, data.values, data.seen)
     shares = found.weight.sum((0, 1, 2)) / len(wanted)
-    one = SwitchingRegression(model.coefficient[0], model.variance[0], model.log_transition[0])
+    one = dataclasses.replace(
+        model, coefficient=model.coefficient[0], cov=model.cov[0], log_transition=model.log_transition[0]
+    )
     return Fit(one, float(found.log_likelihood.sum()), shares)
 
 
+def faster(log_transition: Float[Tensor, "*run regime regime"], stages: int) -> Float[Tensor, "*run regime regime"]:
+    """Return transitions of each of some stages by which regimes last as long as by those of a single one."""
+    if stages == 1 or log_transition.shape[-1] == 1:
+        return log_transition
+    leave = log_transition.exp() * (1 - torch.eye(log_transition.shape[-1], dtype=log_transition.dtype))
+    total = leave.sum(-1, keepdim=True)
+    leave = leave * stages * (_MOST_LEAVE / (stages * total)).clamp_max(1.0)
+    return (leave + torch.diag_embed(1 - leave.sum(-1))).log()
+
+
 def _clusters(
-    data: Regression, residual: Float[Tensor, "time series"], count: int, starts: int, seed: int
+    data: Regression, residual: Float[Tensor, "time series target"], count: int, starts: int, seed: int
 ) -> Float[Tensor, "time run series regime"]:
     """Return hard regimes by what is near a step, and then by random sums of it.
 
-    It is the size of residuals, the level of values, and the persistence and the mean of residuals.
+    It is the size of residuals, the level of values, and the persistence and the mean of residuals, of each target.
     """
     seen = data.seen
     kernel = residual.new_ones(1, 1, _NEAR)
@@ -146,9 +167,12 @@ def _clusters(
         return torch.nn.functional.conv1d(x.T.unsqueeze(1), kernel, padding=_NEAR // 2).squeeze(1).T
 
     number = near(seen.to(residual.dtype)).clamp_min(1.0)
-    size = (near(residual.square()) / number).clamp_min(1e-12 * float(residual.square().mean()) + 1e-300).log()
+    unit = residual[seen].square().mean(0).sqrt().clamp_min(1e-150)
+    whole = (residual / unit).square().sum(-1)
+    size = (near(whole) / number).clamp_min(1e-12).log()
     lagged = torch.cat([residual[:1] * 0, residual[:-1]])
-    features = torch.stack([size, *(near(x) / number for x in (data.values, residual * lagged, residual))])
+    each = (x for y in (data.values, residual * lagged, residual) for x in y.unbind(-1))
+    features = torch.stack([size, *(near(x) / number for x in each)])
     known = features[:, seen]
     features = (features - known.mean(1)[:, None, None]) / known.std(1, correction=0).clamp_min(1e-300)[:, None, None]
     generator = torch.Generator().manual_seed(seed)
@@ -164,18 +188,18 @@ def _clusters(
 
 
 def regression(
-    values: Float[Tensor, "time series"],
-    seen: Bool[Tensor, "time series"],
+    values: Float[Tensor, "time series target"],
+    seen: Bool[Tensor, "time series target"],
     lags: tuple[int, ...],
     inputs: Float[Tensor, "time series covariate"],
 ) -> Regression:
-    """Return the regression on one, lags and covariates."""
-    usable, columns = seen, [torch.ones_like(values)]
+    """Return the regression on one, lags of all targets, lag by lag, and covariates."""
+    usable = seen = seen.all(-1)
+    columns = [torch.ones_like(values[..., :1])]
     for lag in lags:
         columns.append(torch.cat([torch.zeros_like(values[:lag]), values[:-lag]])[: len(values)])
         usable = usable & torch.cat([torch.zeros_like(seen[:lag]), seen[:-lag]])[: len(values)]
-    design = torch.cat([torch.stack(columns, -1), inputs], -1)
-    return Regression(design, torch.where(usable, values, 0.0), usable)
+    return Regression(torch.cat([*columns, inputs], -1), torch.where(usable.unsqueeze(-1), values, 0.0), usable)
 
 
 def lags_of(order: int, season: int) -> tuple[int, ...]:

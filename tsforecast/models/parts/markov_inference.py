@@ -11,10 +11,11 @@ from tsforecast.core.gaussian import map_tensors, register_record
 from tsforecast.core.particles.smoothing import sample_given
 from tsforecast.core.particles.state import ParticleState
 from tsforecast.core.regimes import chain, collapse
-from tsforecast.core.regimes.autoregression import known_lags
+from tsforecast.core.regimes.autoregression import SwitchingAutoregression, known_lags
+from tsforecast.core.regimes.stages import of_regimes, pairs_of_regimes
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.markov_dynamics import Markov, MarkovDynamics
+from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, Markov
 from tsforecast.models.parts.objectives import negative_log_likelihood
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 from tsforecast.models.parts.units import Units, known_past, scaled
@@ -42,7 +43,7 @@ class _Run:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
+class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
     """Inference by Hamilton's filter and Kim's smoother.
 
     A belief has one particle for each memory of regimes, see `core.regimes.chain`: weights are exact, and nothing is
@@ -54,13 +55,13 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         units: Units of its targets.
     """
 
-    dynamics: MarkovDynamics
+    dynamics: AbstractMarkovDynamics
     units: Units
 
     @property
     def has_marginals(self) -> bool:
-        """Return whether there are no lags: with them a mixture over paths of regimes has too many components."""
-        return not self.dynamics.lags
+        """Return whether there is one target without lags: with them a mixture over paths has too many components."""
+        return not self.dynamics.lags and self.dynamics.targets == 1
 
     @property
     def linear(self) -> None:
@@ -85,11 +86,11 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
 
     def beginning(self, model: Markov) -> ParticleState:
         """Return the belief before the first step of a slice."""
-        regimes, memory = self.dynamics.regimes, model.system.memory
+        states, memory = self.dynamics.states, model.system.memory
         particles_ = collapse.begin(model.switching(), model.prior, memory)
         weight = chain.begin(model.initial, model.log_transition[0], memory)
         return dataclasses.replace(
-            particles_, log_weight=weight.expand(len(model.centre), regimes**memory).T.contiguous()
+            particles_, log_weight=weight.expand(len(model.centre), states**memory).T.contiguous()
         )
 
     def _run(
@@ -108,29 +109,29 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         model = self.dynamics.markov(time_slice, series)
         values, seen = scaled(time_slice, location, scale)
         seen = time_slice.observed if seen is None else seen
-        values, seen = model.standard(values), seen.squeeze(-1)
-        values = torch.where(seen, values, 0.0)
+        values = torch.where(seen, model.standard(values), 0.0)
         before = self.beginning(model) if start is None else start
         head = self._head(seen)
         parts, after = [], before
         if head:
             system = model.switching(time_slice.active)
-            filtered = collapse.filter(system, before, values[:head].unsqueeze(-1), seen[:head].unsqueeze(-1))
+            filtered = collapse.filter(system, before, values[:head], seen[:head])
             after = filtered.particles
             parts.append((filtered.log_transition, filtered.log_density, filtered.log_likelihood))
         if head < len(values):
-            tail, after = self._tail(model, values, seen, head, after, time_slice.active)
+            tail, after = self._tail(model, values, seen.any(-1), head, after, time_slice.active)
             parts.append(tail)
         log_transition, log_density, terms = (torch.cat(x) for x in zip(*parts, strict=True))
         # Densities are in the units of the series; those of scaled values are asked for.
-        terms = torch.where(seen, terms - model.log_unit, terms)
+        terms = terms - (seen * model.log_unit).sum(-1)
         return _Run(before.log_weight.T, log_transition, log_density, terms, after), model
 
     def _head(self, seen: Tensor) -> int:
-        """Return the number of steps that have to go through Kim's filter: without lags none."""
-        if not self.dynamics.lags:
+        """Return the number of steps that have to go through Kim's filter: of one target without lags none."""
+        if not self.dynamics.lags and self.dynamics.targets == 1:
             return 0
-        known = (seen & known_lags(seen, self.dynamics.num_lags)).all(1)
+        whole = seen.all(-1)
+        known = (whole & known_lags(whole, self.dynamics.num_lags)).all(1)
         if is_transformed(known):
             return len(seen)
         missing = torch.nonzero(~known)
@@ -141,21 +142,18 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
     ) -> tuple[tuple[Tensor, Tensor, Tensor], ParticleState]:
         """Return transitions, densities and terms of the steps from `head` on, and the belief behind them."""
         lags = model.system.lags
-        system = model.system
-        if len(system.location) > 1:
-            system = dataclasses.replace(system, location=system.location[head - lags :])
-        log_density = system.log_density(values[head - lags :])
+        log_density, state = model.of_steps(values[head - lags :], head - lags)
         if not lags:
-            log_density = torch.where(seen.unsqueeze(-1), log_density, 0.0)
+            log_density = torch.where(seen[head:].unsqueeze(-1), log_density, 0.0)
         every = model.log_transition.expand(len(values), len(model.centre), -1, -1)[head:]
         filtered = chain.filter(every, log_density, before.log_weight.T, None if head else active)
-        regimes = self.dynamics.regimes
-        eye = torch.eye(regimes, dtype=values.dtype, device=values.device)
-        newest = eye.repeat_interleave(regimes ** (system.memory - 1), 0).unsqueeze(1)
+        states = self.dynamics.states
+        eye = torch.eye(states, dtype=values.dtype, device=values.device)
+        newest = eye.repeat_interleave(states ** (model.system.memory - 1), 0).unsqueeze(1)
         after = dataclasses.replace(
             before,
             switch=newest.expand(before.switch.shape),
-            state=system.state(values[head - lags :]),
+            state=state,
             log_weight=filtered.belief.T,
             begun=torch.ones_like(before.begun),
         )
@@ -168,22 +166,24 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
 
         A step is a mixture over its regimes, whose probabilities are given all that is known of the horizon.
         """
-        if self.dynamics.lags:
+        if not self.has_marginals:
             return None
         time_slice, known = self.slice_of(future, "future"), future["known_future"]
         model, observed = self.dynamics.markov(time_slice, belief.series), ~torch.isnan(known)
         series, steps = observed.shape[:2]
         known, seen = torch.where(observed, known, 0.0).double(), observed.squeeze(-1).T
         values = model.standard(self.units.scaled(known, belief))
-        density = torch.where(seen.unsqueeze(-1), model.system.log_density(values), 0.0)
+        density = torch.where(seen.unsqueeze(-1), model.of_steps(values, 0)[0], 0.0)
         every = model.log_transition.expand(steps, series, -1, -1)
         weight = chain.smooth(every, density, belief.particles.log_weight.T).probabilities  # (time, series, regime)
-        regimes = self.dynamics.regimes
-        location = model.system.location.expand(steps, series, regimes)
-        unit = (model.log_unit.exp() * belief.scale.squeeze(-1)).unsqueeze(-1)
-        centre = (model.centre * belief.scale.squeeze(-1) + belief.location.squeeze(-1)).unsqueeze(-1)
+        regimes, stages = self.dynamics.regimes, self.dynamics.stages
+        weight = of_regimes(weight, stages)
+        assert isinstance(model.system, SwitchingAutoregression)
+        location = model.system.location[..., ::stages].expand(steps, series, regimes)
+        unit = model.log_unit.exp() * belief.scale
+        centre = model.centre * belief.scale + belief.location
         mean = (location * unit + centre).permute(1, 2, 0).unsqueeze(-1)  # series, regime, time, target
-        deviation = (model.system.log_scale.exp() * unit).double()[..., None, None].expand(mean.shape)
+        deviation = (model.system.log_scale[:, ::stages].exp() * unit).double()[..., None, None].expand(mean.shape)
         free = ~observed.unsqueeze(1)
         return Marginals(
             weight.double().clamp_min(1e-300).log().permute(1, 2, 0),
@@ -254,7 +254,7 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         generator: torch.Generator | None,
     ) -> Float[Tensor, "time sample series target"]:
         """Return joint samples given scaled values, in units of the series."""
-        values = torch.where(observed, model.standard(values).unsqueeze(-1), 0.0)
+        values = torch.where(observed, model.standard(values), 0.0)
         system = model.switching(active, exact=False)
         doubled = map_tensors(lambda x: x.double() if x.is_floating_point() else x, start)
         paths = sample_given(system, doubled, values.double(), observed, num_samples, generator)
@@ -277,8 +277,9 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         time_slice = self.slice_of(batch, "past")
         run, _ = self._run(time_slice, Series.of(batch), location, scale)
         known = (run.log_transition, run.log_density, run.before, time_slice.active)
-        smoothed = chain.smooth(*known)
-        return Regimes(smoothed.probabilities, smoothed.pairs, chain.most_likely(*known)[0])
+        smoothed, stages = chain.smooth(*known), self.dynamics.stages
+        path = chain.most_likely(*known)[0] // stages
+        return Regimes(of_regimes(smoothed.probabilities, stages), pairs_of_regimes(smoothed.pairs, stages), path)
 
     def regimes_ahead(
         self, belief: Belief, future: Batch, num_samples: int = 100, generator: torch.Generator | None = None
@@ -287,7 +288,7 @@ class MarkovInference(AbstractRegimeInference[MarkovDynamics]):
         time_slice = self.slice_of(future, "future")
         model = self.dynamics.markov(time_slice, belief.series)
         every = model.log_transition.expand(len(time_slice.time_feat), len(model.centre), -1, -1)
-        return chain.ahead(every, belief.particles.log_weight.T)
+        return of_regimes(chain.ahead(every, belief.particles.log_weight.T), self.dynamics.stages)
 
     def regime_scales(self) -> Float[Tensor, " regime"] | None:
         """Return the scale of the noise in each regime, relative to their geometric mean; None if they share it."""

@@ -1,0 +1,101 @@
+"""Parameters of vector autoregressions with regimes from a Markov chain."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tsforecast.core.linalg import cholesky
+from tsforecast.core.regimes.em import SwitchingRegression
+from tsforecast.core.regimes.vector_autoregression import SwitchingVectorAutoregression
+from tsforecast.core.torch_internals import constant
+from tsforecast.models.parts.markov_dynamics import HIGHEST, LOWEST, AbstractMarkovDynamics, check
+from tsforecast.models.parts.markov_fit import lags_of
+from tsforecast.models.records import DataSpec
+
+
+class MarkovVectorDynamics(AbstractMarkovDynamics):
+    """The parameters of `MarkovForecaster` of several targets, which move one another and have a full covariance.
+
+    The covariance of a regime is F F' with F = (1 + C) diag(exp(g)) and C below the diagonal.
+
+    Args:
+        data: What the model knows of its data.
+        regimes: Number of regimes.
+        order: Number of lags.
+        seasonal: Whether lags of the main season join them.
+        switching: What differs between regimes, names of `SWITCHING`; the covariance does by "scale".
+        transition_covariates: Whether transition probabilities depend on covariates.
+        free_initial: Whether the regimes before the first step have a distribution of their own.
+        persistence: Probability to stay in a regime, at first.
+        has_own: Whether each series has centres and units of its own.
+        stages: Number of stages of each regime.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        regimes: int,
+        order: int,
+        seasonal: bool,
+        switching: tuple[str, ...],
+        transition_covariates: bool,
+        free_initial: bool,
+        persistence: float,
+        has_own: bool = True,
+        stages: int = 1,
+    ) -> None:
+        check(data, regimes, stages, order, False, switching, transition_covariates, persistence)
+        lags = lags_of(order, data.season if seasonal and data.season > order else 0)
+        chain = (transition_covariates, free_initial, persistence, has_own)
+        super().__init__(data, regimes, stages, lags, switching, *chain)
+        own = lambda name: regimes if name in switching else 1  # noqa: E731
+        targets, covariates = data.num_targets, data.num_dynamic_real
+        apart = lambda name: (torch.linspace(-0.5, 0.5, own(name)) * (own(name) > 1))[:, None]  # noqa: E731
+        self.location = torch.nn.Parameter(apart("location").repeat(1, targets))
+        self.log_scale = torch.nn.Parameter(apart("scale").repeat(1, targets))
+        self.mixing = torch.nn.Parameter(torch.zeros(own("scale"), targets, targets))
+        if lags:
+            start = torch.zeros(own("coefficients"), targets, len(lags), targets)
+            start[:, :, 0] = 0.9 * torch.eye(targets)
+            self.coefficients = torch.nn.Parameter(start)
+        self.effects = torch.nn.Parameter(torch.zeros(own("effects"), covariates, targets)) if covariates else None
+
+    def log_scales(self) -> Float[Tensor, " regime"]:
+        """Return means over targets of the log scales of all regimes."""
+        return self.log_scale.clamp(LOWEST, HIGHEST).mean(-1).expand(self.regimes)
+
+    def system(self, inputs: Tensor) -> SwitchingVectorAutoregression:
+        """Return the autoregression, see `AbstractMarkovDynamics`."""
+        regimes, targets = self.regimes, self.targets
+        location = self.location.expand(1, 1, regimes, targets)
+        if self.effects is not None:
+            effects = torch.einsum("tsd,rdo->tsro", inputs, self.effects)
+            location = location + effects.expand(*inputs.shape[:2], regimes, targets)
+        row = location.new_zeros(1, regimes, targets, self.num_lags, targets)
+        if self.lags:
+            places = constant(self.lags, row) - 1
+            row = row.index_copy(3, places, self.coefficients.expand(1, regimes, -1, -1, -1))
+        eye = torch.eye(targets, dtype=row.dtype, device=row.device)
+        scale = self.log_scale.clamp(LOWEST, HIGHEST).exp()
+        factor = ((self.mixing.tril(-1) + eye) * scale.unsqueeze(-2)).expand(regimes, -1, -1)
+        location, row = self._of_states(location, 2), self._of_states(row.flatten(-2), 1)
+        return SwitchingVectorAutoregression(location, row, self._of_states(factor, 0).unsqueeze(0))
+
+    def adopt(self, model: SwitchingRegression) -> None:
+        """Write a fitted regression into the parameters, see `AbstractMarkovDynamics`."""
+        number, targets = len(self.lags), self.targets
+        factor = cholesky(model.cov, "the covariance of a regime")
+        scale = factor.diagonal(dim1=-2, dim2=-1)
+        self.location.copy_(self._own("location", model.coefficient[:, 0]))
+        self.log_scale.copy_(self._own("scale", scale.log()).clamp(LOWEST + 0.1, HIGHEST - 0.1))
+        self.mixing.copy_(self._own("scale", (factor / scale.unsqueeze(-2)).tril(-1)))
+        rest = model.coefficient[:, 1:]
+        if number:  # lag by lag, and in each lag the targets that move: to those that are moved
+            of_lags = rest[:, : number * targets].unflatten(1, (number, targets)).permute(0, 3, 1, 2)
+            self.coefficients.copy_(self._own("coefficients", of_lags))
+        if self.effects is not None:
+            self.effects.copy_(self._own("effects", rest[:, number * targets :]))
+        self._adopt_chain(model)
