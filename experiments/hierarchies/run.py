@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "experiments/hierarchies/results/hierarchies.csv")
     chosen = parser.parse_args()
     facts, frame = provenance(chosen.output), pd.read_csv(chosen.data)
-    columns = with_levels(Columns(timestamp=frame.columns[-2], target=frame.columns[-1]), chosen.levels)
+    columns = with_levels(Columns(timestamp=str(frame.columns[-2]), target=str(frame.columns[-1])), chosen.levels)
     task = read_task(frame, None, chosen.horizon, columns=columns, beyond=True)
     tree, nodes = find_hierarchy(chosen.levels, task.ending_together())
     found = ours(nodes, tree) | (theirs(frame, nodes, tree, chosen) if chosen.peer else {})

@@ -79,7 +79,7 @@ def run(chosen: Predict) -> int:
 
 
 def _sums(chosen: Predict, given: Given, opened: Opened, levels: tuple[float, ...], out: Path) -> int:
-    """Writes forecasts of a hierarchy, which add up."""
+    """Writes forecasts of a hierarchy that add up."""
     if chosen.known is not None or chosen.start != "common" or not bulk_options.is_table(chosen):
         raise ValueError("--hierarchy goes with a file as --output, without --known, and with --start common")
     columns = opened.columns

@@ -48,7 +48,7 @@ class Hierarchy:
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse sums of which none adds anything.
+        """Refuse sums of single series alone.
 
         Raises:
             ValueError: If there is none of two series.
@@ -83,7 +83,7 @@ class Hierarchy:
         return np.array(kept, np.int64), np.where(places < 0, len(kept) - 1 - places, places)
 
     def expanded(self, nodes: Sequence[Node]) -> list[Node]:
-        """Return what belongs to each sum and series, of what belongs to each node."""
+        """Return a list by sums and series from a list by nodes."""
         kept, places = self.places
         return [*(nodes[place] for place in places), *nodes[len(kept) :]]
 
@@ -94,7 +94,7 @@ class Hierarchy:
 
 
 def with_levels(columns: Columns, given: Given | None) -> Columns:
-    """Return the columns of a table whose series are named by the levels of a hierarchy, and by its items.
+    """Return the columns of a table with the levels of a hierarchy among those that name its series.
 
     Args:
         columns: Of the table.
@@ -163,7 +163,7 @@ def _cells(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _by_columns(groups: list[list[str]], task: ForecastTask, items: Sequence[str]) -> Hierarchy:
-    """Return the hierarchy of columns: a level for each choice of how deep to go in each group."""
+    """Return the hierarchy of columns: a level for each combination of depths in the groups."""
     names = [] if task.columns is None else task.columns.items
     lower = [name.lower() for name in names]
     if missing := [name for group in groups for name in group if name.lower() not in lower]:
@@ -241,7 +241,7 @@ def _matrix(given: Any) -> pd.DataFrame:
 
 
 def _by_matrix(frame: pd.DataFrame, entries: Mapping[str, Any]) -> Hierarchy:
-    """Return the hierarchy of a summing matrix, whose rows may include the series themselves."""
+    """Return the hierarchy of a summing matrix; rows of single series are left out."""
     bottoms = list(frame.columns)
     if unknown := [name for name in bottoms if name not in entries]:
         near = suggestion(unknown[0], entries)

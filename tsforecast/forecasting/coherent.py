@@ -98,7 +98,7 @@ def _scores(forecasts: Sequence[Forecast], actual: Array) -> Array:
 
 
 def window_scores(predict: Predict, task: ForecastTask) -> Array:
-    """Return the standard normal scores of what came after windows before the end, (window, node, step).
+    """Return the standard normal scores of the values after windows before the end, (window, node, step).
 
     Args:
         predict: Returns a forecast for each entry.
@@ -155,7 +155,7 @@ class Joint:
 
     @classmethod
     def of(cls, predict: Predict, task: ForecastTask) -> "Joint":
-        """Return what windows before the end say of the nodes of a task; where there is no room, their changes do.
+        """Return the dependence of errors in windows before the end; without room for windows, that of changes.
 
         Args:
             predict: Returns a forecast for each entry.
@@ -209,7 +209,7 @@ def joint_paths(
     positive: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> Array:
-    """Return paths (sample, step, node) of sums that differ and of series, which add up.
+    """Return paths (sample, step, node) that add up, of sums that differ and of series.
 
     Series that must not become negative, and whose forecasts reach down to 0, move by factors: what is 0 stays 0.
 

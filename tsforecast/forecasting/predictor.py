@@ -213,7 +213,7 @@ class StateSpacePredictor(PyTorchPredictor):
     def predict_sums(
         self, nodes: ForecastTask, tree: Hierarchy, num_samples: int | None = None, seed: int = 0
     ) -> list[Forecast]:
-        """Return forecasts of all sums and series of a hierarchy, which add up; see `coherent_forecasts`.
+        """Return forecasts that add up, of all sums and series of a hierarchy; see `coherent_forecasts`.
 
         Args:
             nodes: The task of its nodes, as `find_hierarchy` gives it.

@@ -67,7 +67,7 @@ def shrunk(residuals: Array) -> tuple[Array, Correlation]:
 
 
 def _standardised(residuals: Array) -> tuple[Array, Array]:
-    """Return standard deviations, and residuals whose rows have a mean square of 1, with missing ones as 0."""
+    """Return standard deviations, and residuals with a mean square of 1 in each row and missing ones as 0."""
     seen = ~np.isnan(residuals)
     count = seen.sum(1)
     centre = np.where(seen, residuals, 0).sum(1) / np.maximum(count, 1)
@@ -120,5 +120,5 @@ class SumConditioning:
         return np.concatenate([self.sums @ series, series])
 
     def _gap(self, values: Array) -> Array:
-        """Return by how much sums differ from the sums of the series."""
+        """Return the differences of sums from the sums of the series."""
         return values[: self._aggregates] - self.sums @ values[self._aggregates :]
