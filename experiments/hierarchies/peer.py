@@ -1,21 +1,22 @@
 """Quantiles by hierarchicalforecast on AutoETS, in an environment that has both; run.py calls it."""
 
-import sys
+import argparse
 import time
 
 import numpy as np
 import pandas as pd
-from hierarchicalforecast.core import HierarchicalReconciliation
-from hierarchicalforecast.methods import BottomUp, MinTrace
-from hierarchicalforecast.utils import aggregate
-from statsforecast import StatsForecast
-from statsforecast.models import AutoETS
 
 LEVELS = [20, 40, 60, 80]  # central intervals, whose ends are tenths
 
 
 def main(data: str, out: str, levels: str, horizon: int, windows: int, season: int, freq: str) -> None:
     """Writes a row for each method, node, window and step."""
+    from hierarchicalforecast.core import HierarchicalReconciliation
+    from hierarchicalforecast.methods import BottomUp, MinTrace
+    from hierarchicalforecast.utils import aggregate
+    from statsforecast import StatsForecast
+    from statsforecast.models import AutoETS
+
     frame = pd.read_csv(data).assign(all="all")
     names = levels.split("/")
     frame = frame.rename(columns={frame.columns[-3]: "ds", frame.columns[-2]: "y"})
@@ -56,4 +57,8 @@ def main(data: str, out: str, levels: str, horizon: int, windows: int, season: i
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], *map(int, sys.argv[4:7]), sys.argv[7])
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, kind in (("data", str), ("out", str), ("levels", str), ("horizon", int), ("windows", int),
+                       ("season", int), ("freq", str)):  # fmt: skip
+        parser.add_argument(name, type=kind)
+    main(**vars(parser.parse_args()))
