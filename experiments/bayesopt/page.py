@@ -23,8 +23,8 @@ method, and `random` draws points.
 {table}
 
 Medians after {few} and {evaluations} evaluations, over {seeds} runs: Thompson sampling (`vd-ekf`), expected improvement
-(`ei`), both in turn (`mixed`). `botorch` is BoTorch's Gaussian process with expected improvement, over at most {others}. A
-dash was not run.
+(`ei`), both in turn (`mixed`). `botorch` is BoTorch's Gaussian process with expected improvement, over at most {others}.
+A dash was not run.
 
 {both}
 
