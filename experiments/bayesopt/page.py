@@ -23,7 +23,7 @@ method, and `random` draws points.
 {table}
 
 Medians after {few} and {evaluations} evaluations, over {seeds} runs: Thompson sampling (`vd-ekf`), expected improvement
-(`ei`), both in turn (`mixed`). `botorch` is BoTorch's Gaussian process with expected improvement, over at most {others}.
+(`ei`), both in turn (`mixed`). `botorch` is BoTorch's Gaussian process with expected improvement, of at most {others}.
 A dash was not run.
 
 {both}
