@@ -116,11 +116,11 @@ def most_promising(model: GaussianProcessRegressor, candidates: np.ndarray, leas
 
 def search_by_botorch(function: TestFunction, evaluations: int, seed: int) -> np.ndarray:
     """Expected improvement of BoTorch, with the defaults of its documentation."""
-    from botorch.acquisition import LogExpectedImprovement
-    from botorch.fit import fit_gpytorch_mll
-    from botorch.models import SingleTaskGP
-    from botorch.optim import optimize_acqf
-    from gpytorch.mlls import ExactMarginalLogLikelihood
+    from botorch.acquisition import LogExpectedImprovement  # pyright: ignore[reportMissingImports]
+    from botorch.fit import fit_gpytorch_mll  # pyright: ignore[reportMissingImports]
+    from botorch.models import SingleTaskGP  # pyright: ignore[reportMissingImports]
+    from botorch.optim import optimize_acqf  # pyright: ignore[reportMissingImports]
+    from gpytorch.mlls import ExactMarginalLogLikelihood  # pyright: ignore[reportMissingImports]
 
     torch.manual_seed(seed)
     places = torch.quasirandom.SobolEngine(function.dim, scramble=True, seed=seed).draw(INITIAL, dtype=torch.float64)

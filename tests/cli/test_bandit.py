@@ -107,3 +107,22 @@ def test_errors_are_one_line(arguments, message, table, tmp_path, monkeypatch, c
     assert message in said
     assert said.count("\n") == 1
     assert not (tmp_path / "outputs").exists()
+
+
+def test_arms_have_features_of_a_file(tmp_path, table, capsys):
+    arms = tmp_path / "arms.csv"
+    arms.write_text("name,light,kind\narm red,0.3,warm\narm green,0.6,cold\narm blue,0.1,cold\narm grey,1,cold\n")
+    run = ["bandit", "ekf", "--data", str(table), *QUICK[:-1], "--hidden", "--arms", str(arms), "--output"]
+    assert main([*run, str(tmp_path / "run"), "--encoding", "block"]) == 0
+    assert "1 arms are left out, which the data do not have" in capsys.readouterr().err
+    for text, message in (
+        ("name,light\narm red,1\narm green,2\n", "expected features of every arm, got none of arm blue"),
+        ("name,light\narm red,1\narm green,2\narm blue,\n", "a number of every feature, got none of arm arm blue"),
+        ("name,light\narm red,1\narm red,2\n", "expected each arm once, got arm red twice"),
+    ):
+        arms.write_text(text)
+        assert main([*run, str(tmp_path / "other"), "--encoding", "block"]) == 2
+        assert message in capsys.readouterr().err
+    arms.write_text("name,light\narm red,1\narm green,2\narm blue,3\n")
+    assert main([*run, str(tmp_path / "other")]) == 2
+    assert "encoding concatenated or block, where arms have features" in capsys.readouterr().err

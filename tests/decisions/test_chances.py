@@ -152,3 +152,28 @@ def test_rewards_that_never_come_are_settled_by_a_rule(tmp_path):
         bandit.learn_later(9, 1.0)
     with pytest.raises(ValueError, match="at least 0, got -1"):
         bandit.settle(after=-1, reward=0.0)
+
+
+def test_features_of_arms_teach_of_arms_that_were_never_pulled(tmp_path):
+    """Four arms pay by their one feature: what three have paid tells the fourth, by features alone."""
+    rows = ((-1.0,), (0.0,), (1.0,), (2.0,))
+    found = {}
+    for features in (rows, None):
+        agent = config("ekf", arms=4, hidden=(), encoding="concatenated", arm_features=features, warm_up=10,
+                       variance=1.0)  # fmt: skip
+        bandit = Bandit(agent)
+        for t in range(60):
+            bandit.learn([math.sin(t), math.cos(t)], t % 3, [-1.0, 0.0, 1.0][t % 3] + 0.5 * math.sin(t))
+        found[features] = bandit.expect([0.0, 1.0]).mean[3].item()
+    assert found[rows] == pytest.approx(2, abs=0.3)
+    assert abs(found[None] - 2) > 1
+    save_bandit(bandit := Bandit(config("ekf", arms=4, encoding="block", arm_features=rows)), tmp_path / "agent.pt")
+    assert load_bandit(tmp_path / "agent.pt").config == bandit.config
+    for wrong, message in (
+        ({"agent": "linear"}, "expected a learner such as lofi or ekf"),
+        ({"agent": "ekf"}, "got agent 'ekf' and encoding 'output'"),
+        ({"agent": "ekf", "encoding": "block", "arm_features": rows[:3]}, "of 4 rows of the same length, got 3"),
+        ({"agent": "ekf", "encoding": "block", "arm_features": ((math.nan,),) * 4}, "finite numbers as features"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            config(**{"arms": 4, "arm_features": rows, **wrong})

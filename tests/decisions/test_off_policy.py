@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from tsforecast.decisions import LogColumns, LoggedRounds, cross_fitted, evaluate_policy, read_log
+from tsforecast.decisions import AgentConfig, Bandit, LogColumns, LoggedRounds, cross_fitted, evaluate_policy, read_log
 
 ARMS = 3
 
@@ -173,6 +173,27 @@ def test_rounds_and_policies_that_are_none():
         evaluate_policy(closed, chances)
     with pytest.raises(ValueError, match="a level between 0 and 1"):
         evaluate_policy(log, chances, level=1.5)
+
+
+def test_digits_as_a_log_whose_truth_is_known():
+    """A softmax agent learns from half of a log of 1797 digits; on the rest its reward is known from the labels."""
+    images, labels = map(torch.from_numpy, pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True))
+    rows = torch.arange(len(labels))
+    chances = torch.full((len(labels), 10), 0.05).double()
+    chances[rows, (labels + rows % 3) % 10] = 0.55
+    arms = torch.multinomial(chances, 1, generator=torch.Generator().manual_seed(0))[:, 0]
+    log = LoggedRounds(images, arms, (arms == labels).double(), chances[rows, arms], chances > 0)
+    agent = Bandit(AgentConfig("linear", arms=10, features=64, warm_up=10, rule="softmax"))
+    for row in rows[:900].tolist():
+        agent.learn(images[row], int(arms[row]), log.rewards[row].item())
+    policy = torch.stack([agent.chances(images[row]).value for row in rows[900:]])
+    truth = policy.gather(1, labels[900:, None]).mean().item()
+    found = evaluate_policy(log[900:], policy)
+    assert truth > 0.5 > 0.3 > found.logged.value
+    for each in found.estimates:
+        if each.name != "dm":  # whose line is not the truth
+            assert abs(each.value - truth) < 4 * each.error, each
+    assert found.warnings() == []
 
 
 # Tables.

@@ -1,19 +1,28 @@
 """Agents that options of `tsforecast bandit` name."""
 
+from collections.abc import Sequence
+
 from tsforecast.cli import commands
 from tsforecast.decisions.config import AgentConfig
+from tsforecast.decisions.tables import read_arms
 from tsforecast.settings import AgentSettings
 
 
-def configured(chosen: commands.Bandit, arms: int, features: int) -> AgentConfig:
+def configured(chosen: commands.Bandit, names: Sequence[str], features: int) -> AgentConfig:
     """Return the agent that the options name.
+
+    Args:
+        chosen: The options.
+        names: Of the arms.
+        features: Number of features of a context.
 
     Raises:
         ValueError: If they do not go together.
     """
-    warm_up = chosen.warm_up * (arms if chosen.all_arms else 1)
+    warm_up = chosen.warm_up * (len(names) if chosen.all_arms else 1)
     settings = AgentSettings.values_of(chosen, warm_up=warm_up, hidden=tuple(chosen.hidden), seed=chosen.seed)
     settings["scales_rewards"] = not chosen.raw_rewards
-    config = AgentConfig(chosen.agent, arms, features, **settings)
+    settings["arm_features"] = read_arms(chosen.arms, names) if chosen.arms else None
+    config = AgentConfig(chosen.agent, len(names), features, **settings)
     config.build()
     return config

@@ -80,7 +80,12 @@ def _setup(chosen: commands.Bandit) -> tuple[str | Table, AgentConfig]:
             f"expected no --target, --rewards, --arm, --reward or --available with {chosen.data}, which has no columns"
         )
     rounds = _rounds(chosen, data, 0)
-    return data, configured(chosen, rounds.arms, rounds.features)
+    return data, configured(chosen, _names(data, rounds), rounds.features)
+
+
+def _names(data: str | Table, rounds: Environment) -> tuple[str, ...]:
+    """Return the names of the arms; of sets that are drawn their numbers."""
+    return data.names if isinstance(data, Table) else tuple(map(str, range(rounds.arms)))
 
 
 def _rounds(chosen: commands.Bandit, data: str | Table, number: int) -> Environment:
@@ -99,8 +104,7 @@ def _play(folder: Path, chosen: commands.Bandit) -> int:
             played, seconds = _played(bandit, rounds, chosen, number)
             rows = list(_rows(bandit, rounds, played, number, seconds))
             if chosen.propensities:
-                names = data.names if isinstance(data, Table) else tuple(map(str, range(rounds.arms)))
-                write_table(_decisions(rounds, played, names), folder / f"decisions-{number}.csv")
+                write_table(_decisions(rounds, played, _names(data, rounds)), folder / f"decisions-{number}.csv")
             with append_file(folder / REWARDS) as file:
                 csv.DictWriter(file, _COLUMNS, lineterminator="\n").writerows(rows)
     except KeyboardInterrupt:

@@ -272,6 +272,8 @@ class Bandit(AgentSettings, SeedOptions, RunOptions):
     hidden: list[int] = option([50], _HIDDEN, nargs="*")
     all_arms: bool = option(False, "warm up on the rewards of all arms: published protocol, not honest")
     raw_rewards: bool = option(False, "do not scale rewards by those of the warm-up", later=True)
+    arms: str | None = option(None, "features of arms: their names in the first column; for --encoding concatenated or "
+        "block", reads="file", later=True)  # fmt: skip
     available: str | None = option(None, "of a log: column of the arms that could be chosen, with | between",
         later=True)  # fmt: skip
     missing_rewards: str = option("refuse", "rewards of a log that never came: drop their rows, or count zero",

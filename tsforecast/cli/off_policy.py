@@ -77,7 +77,7 @@ def _chances(chosen: commands.Bandit, data: Log) -> tuple[torch.Tensor, LoggedRo
     first = int(len(rounds) * chosen.first)
     if first in (0, len(rounds)):
         raise ValueError(f"expected rows to learn from, and rows to judge by, got {first} and {len(rounds) - first}")
-    bandit = Bandit(configured(chosen, len(data.names), rounds.contexts.shape[1]))
+    bandit = Bandit(configured(chosen, data.names, rounds.contexts.shape[1]))
     pairs = list(zip(rounds.contexts, rounds.arms.tolist(), rounds.rewards.tolist(), strict=True))
     for context, arm, reward in progress.follow(pairs[:first], "learning", first, "rounds"):
         bandit.learn(context, arm, reward)

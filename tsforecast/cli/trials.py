@@ -150,7 +150,7 @@ def _report(
         return
     best, chosen = known.best_number, optimiser.recommend(known)
     kind, sign = ("largest", -1) if goal.maximise else ("least", 1)
-    value = rows[best][goal.objectives[0]].strip()
+    value = rows[best][goal.columns[0]].strip()
     sys.stdout.write(f"{kind} value of {len(rows)}{within}: {value} at {at(best)}\n")
     sys.stdout.write(
         f"recommended, should values be noisy: {at(chosen.number)}, where the surrogate expects "

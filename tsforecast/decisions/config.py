@@ -45,10 +45,11 @@ RULES: dict[str, Callable[[float | None], AbstractRule]] = {
     "softmax": lambda amount: Softmax() if amount is None else Softmax(amount),
 }
 
-ENCODINGS: dict[str, Callable[[int], AbstractEncoding]] = {
-    "output": OutputPerArm,
-    "concatenated": lambda arms: Concatenated(torch.eye(arms)),
-    "block": lambda arms: BlockFeatures(torch.eye(arms)),
+# Encodings by name; those that know arms by features take a row for each.
+ENCODINGS: dict[str, Callable[[Tensor], AbstractEncoding]] = {
+    "output": lambda arms: OutputPerArm(len(arms)),
+    "concatenated": Concatenated,
+    "block": BlockFeatures,
 }
 
 _DESCENT = {"steps": "steps", "learning_rate": "rate", "batch": "batch"}  # settings of every network that is fitted
@@ -68,6 +69,8 @@ class AgentConfig(AgentSettings):
         scales_rewards: Whether rewards are in units of their standard deviation in the warm-up, from their
             mean; those of agents that learn 0 and 1 never are.
         seed: Of initial weights, and of all that is drawn.
+        arm_features: Numbers by which an arm is like others, a row for each; None to tell arms apart and no more. For
+            encodings "concatenated" and "block".
 
     Raises:
         ValueError: If a name is unknown, a number outside of its range, or the agent does not take it.
@@ -80,6 +83,7 @@ class AgentConfig(AgentSettings):
     hidden: tuple[int, ...] = (50,)
     scales_rewards: bool = True
     seed: int = 0
+    arm_features: tuple[tuple[float, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         tables = {
@@ -97,10 +101,25 @@ class AgentConfig(AgentSettings):
                 raise ValueError(f"expected {name} to be positive and finite, got {getattr(self, name)!r}")
         if any(width < 1 for width in self.hidden):
             raise ValueError(f"expected hidden layers of at least one unit, got {self.hidden}")
+        if self.arm_features is not None:
+            self._check_arm_features(self.arm_features)
         if self.device != "cpu" and AGENTS[self.agent][0] not in (_learnt, _stein):
             raise ValueError(
                 f"expected device cpu for agent {self.agent!r}, got {self.device!r}: only learners and particles have "
                 "weights elsewhere"
+            )
+
+    def _check_arm_features(self, rows: tuple[tuple[float, ...], ...]) -> None:
+        """Refuse features of arms that are no table of numbers, or that the agent would not see."""
+        if len(rows) != self.arms or not rows[0] or {len(row) for row in rows} != {len(rows[0])}:
+            raise ValueError(f"expected arm_features of {self.arms} rows of the same length, got {len(rows)} rows")
+        if not all(math.isfinite(x) for row in rows for x in row):
+            raise ValueError("expected finite numbers as features of arms, got others")
+        takes = AGENTS[self.agent][0] in (_learnt, _tangent, _stein) or self.agent.startswith("subspace")
+        if not takes or self.encoding == "output":
+            raise ValueError(
+                "expected a learner such as lofi or ekf, and encoding concatenated or block, where arms have features, "
+                f"got agent {self.agent!r} and encoding {self.encoding!r}, which has a part for each arm"
             )
 
     def build(self) -> tuple[AbstractRewards[Any], AbstractRule]:
@@ -143,7 +162,8 @@ class AgentConfig(AgentSettings):
 
     def encoded(self) -> tuple[AbstractNetwork, Tensor, AbstractEncoding]:
         """Return a network with one output, its initial weights, and the encoding of its inputs."""
-        encoding = ENCODINGS[self.encoding](self.arms)
+        rows = torch.eye(self.arms) if self.arm_features is None else torch.tensor(self.arm_features)
+        encoding = ENCODINGS[self.encoding](rows)
         network, mean = self.chain(encoding)
         return ArmOutput(network) if isinstance(encoding, OutputPerArm) else network, mean, encoding
 

@@ -25,6 +25,8 @@ def save_bandit(bandit: Bandit, path: str | Path) -> None:
     config, standing = dataclasses.asdict(bandit.config), bandit.standing
     del config["device"]  # one may go on elsewhere
     payload: dict[str, Any] = {"format": FORMAT, "config": {**config, "hidden": list(config["hidden"])}}
+    if bandit.config.arm_features is not None:
+        payload["config"]["arm_features"] = [list(row) for row in bandit.config.arm_features]
     payload |= {name: getattr(standing, name) for name in _PLAIN}
     payload |= {
         "leaves": [leaf.cpu() for leaf in _leaves(standing)],
@@ -54,7 +56,9 @@ def load_bandit(path: str | Path, device: str = "cpu") -> Bandit:
         del like["device"]
         if given.keys() != like.keys():
             raise ValueError(f"expected a configuration of {', '.join(like)}")
-        bandit = Bandit(AgentConfig(**{**given, "hidden": tuple(given["hidden"])}, device=device))
+        rows = given["arm_features"]
+        plain = {"hidden": tuple(given["hidden"]), "arm_features": None if rows is None else tuple(map(tuple, rows))}
+        bandit = Bandit(AgentConfig(**given | plain, device=device))
         leaves, fresh = payload["leaves"], _leaves(bandit.standing)
         _check(leaves, [leaf.cpu() for leaf in fresh])
         leaves = [leaf.to(like.device) for leaf, like in zip(leaves, fresh, strict=True)]

@@ -271,6 +271,34 @@ def numbers_of(path: Path, frame: pd.DataFrame, kind: str = "rewards") -> Tensor
     return torch.from_numpy(values.copy())
 
 
+def read_arms(path: str | Path, names: Sequence[str]) -> tuple[tuple[float, ...], ...]:
+    """Return features of arms from a table, in units of their standard deviations over arms.
+
+    Args:
+        path: A CSV or Parquet file, with the arm's name in its first column, and features in the others.
+        names: Of the arms that are wanted. Others of the table are left out, and a line says so.
+
+    Raises:
+        ValueError: If an arm is missing or comes twice, or a feature is none.
+    """
+    frame = read_frame(Path(path))
+    found = frame.iloc[:, 0].astype(str)
+    if found.duplicated().any():
+        raise ValueError(f"{path}: expected each arm once, got {found[found.duplicated()].iloc[0]} twice")
+    if absent := [name for name in names if name not in {*found}]:
+        raise ValueError(f"{path}: expected features of every arm, got none of {', '.join(absent[:5])}")
+    if more := len(found) - len(names):
+        log.info("%s: %d arms are left out, which the data do not have", path, more)
+    values = features_of(Path(path), frame.iloc[:, 1:])
+    if bool(values.isnan().any()):
+        row = int(values.isnan().any(1).long().argmax())
+        raise ValueError(f"{path}: expected a number of every feature, got none of arm {found.iloc[row]}")
+    rows = values[[int((found == name).to_numpy().argmax()) for name in names]]
+    spread = rows.std(0, correction=0)
+    scaled = (rows - rows.mean(0)) / torch.where(spread > 0, spread, 1.0)
+    return tuple(map(tuple, scaled.tolist()))
+
+
 def make_environment(data: str | Table, steps: int, seed: int, changes: bool = False) -> Environment:
     """Return the rounds of a set that is drawn, or of a table.
 
