@@ -13,6 +13,7 @@ from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.regimes.autoregression import SwitchingAutoregression
 from tsforecast.core.regimes.chain import stationary
+from tsforecast.core.regimes.counts import SwitchingCounts
 from tsforecast.core.regimes.em import SwitchingRegression
 from tsforecast.core.regimes.stages import spread, staged
 from tsforecast.core.regimes.vector_autoregression import SwitchingVectorAutoregression
@@ -30,6 +31,9 @@ _NUGGET = 1e-8  # share of a variance, for sampling given later values in float6
 _MOST_HISTORIES = 1024
 
 
+System = SwitchingAutoregression | SwitchingVectorAutoregression | SwitchingCounts
+
+
 @dataclasses.dataclass(frozen=True)
 class Markov:
     """A chain of regimes and the autoregression it controls in a slice of time, in units of each series.
@@ -45,7 +49,7 @@ class Markov:
         prior: Belief over the values before a series begins.
     """
 
-    system: SwitchingAutoregression | SwitchingVectorAutoregression
+    system: System
     log_transition: Float[Tensor, "time_or_1 #series regime regime"]
     initial: Float[Tensor, "#series regime"]
     centre: Float[Tensor, "series target"]
@@ -76,6 +80,12 @@ class Markov:
             return system.log_density(values), system.state(values)
         return system.log_density(values.squeeze(-1)), system.state(values.squeeze(-1))
 
+    def held(self) -> "Markov":
+        """Return the same with a chain whose states are never left."""
+        states = self.log_transition.shape[-1]
+        eye = torch.eye(states, dtype=self.log_transition.dtype, device=self.log_transition.device)
+        return dataclasses.replace(self, log_transition=eye.clamp_min(1e-30).log()[None, None])
+
     def switching(self, active: Bool[Tensor, "time series"] | None = None, exact: bool = True) -> CategoricalSwitching:
         """Return the same system as particles take it, with the last values as its state.
 
@@ -93,6 +103,7 @@ class Markov:
             at = log_transition[time if len(log_transition) > 1 else 0]
             return (switch.unsqueeze(-2) @ at).squeeze(-2)
 
+        assert not isinstance(system, SwitchingCounts)
         return CategoricalSwitching(
             start.expand(-1, len(self.centre), -1),
             transition,
@@ -172,7 +183,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         """Write a fitted regression, with its regimes in order, into the parameters."""
 
     @abc.abstractmethod
-    def system(self, inputs: Tensor) -> SwitchingAutoregression | SwitchingVectorAutoregression:
+    def system(self, inputs: Tensor) -> System:
         """Return the autoregression of each state of the chain.
 
         Args:
@@ -203,8 +214,12 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         initial = self.initial
         if initial is None:  # with covariates at their means
             initial = stationary(torch.log_softmax(self.transition, -1))
+        system = self.system(time_slice.dynamic_real)
+        if isinstance(system, SwitchingCounts):  # the level of a series is relative
+            system = dataclasses.replace(system, location=system.location + log_unit)
+            centre = log_unit = torch.zeros_like(centre)
         return Markov(
-            self.system(time_slice.dynamic_real),
+            system,
             staged(torch.log_softmax(logits, -1), self.stages),
             spread(torch.log_softmax(initial, -1), self.stages).unsqueeze(0),
             centre,
