@@ -43,10 +43,8 @@ class MarkovCountDynamics(AbstractMarkovDynamics):
         is_poisson: bool,
     ) -> None:
         check(data, regimes, stages, 0, False, switching, transition_covariates, persistence)
-        has_own = data.num_series != 1
-        super().__init__(
-            data, regimes, stages, (), switching, transition_covariates, free_initial, persistence, has_own
-        )
+        chain = (transition_covariates, free_initial, persistence, int(data.num_series != 1))
+        super().__init__(data, regimes, stages, (), switching, *chain)
         own = lambda name: regimes if name in switching else 1  # noqa: E731
         self.location = torch.nn.Parameter(torch.linspace(-0.5, 0.5, own("location")) * (own("location") > 1))
         self.log_dispersion = None if is_poisson else torch.nn.Parameter(torch.full((own("scale"),), -2.0))
@@ -89,4 +87,4 @@ class MarkovCountDynamics(AbstractMarkovDynamics):
         """
         if self.own is not None and self.own.series is not None:
             known = index > 0
-            self.own.series[index[known] - 1, 1] = level[known].to(self.own.series)
+            self.own.series[index[known] - 1, 0] = level[known].to(self.own.series)

@@ -130,7 +130,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         transition_covariates: Whether transition probabilities depend on covariates.
         free_initial: Whether the regimes before the first step have a distribution of their own.
         persistence: Probability to stay in a regime, at first.
-        has_own: Whether each series has a centre and a unit of its own.
+        num_own: Size of what each series has of its own: centres and units of its targets, or one level; 0 for nothing.
     """
 
     is_growing = True
@@ -145,7 +145,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         transition_covariates: bool,
         free_initial: bool,
         persistence: float,
-        has_own: bool,
+        num_own: int,
     ) -> None:
         super().__init__()
         self.regimes, self.stages, self.lags, self.switching_parts = regimes, stages, lags, switching
@@ -157,8 +157,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         if transition_covariates:
             self.transition_effects = torch.nn.Parameter(torch.zeros(data.num_dynamic_real, regimes, regimes))
         self.initial = torch.nn.Parameter(torch.zeros(regimes)) if free_initial else None
-        start = torch.zeros(2 * data.num_targets)
-        self.own = SeriesParameters(start, data.num_series, data.cardinality) if has_own else None
+        self.own = SeriesParameters(torch.zeros(num_own), data.num_series, data.cardinality) if num_own else None
         if lags:
             self.log_prior_scales = torch.nn.Parameter(torch.tensor([0.0, -1.0]))
         # Whether the parameters come from data: a start is not made a second time.
@@ -199,7 +198,8 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         """
         centre = log_unit = self.transition.new_zeros(len(series.index), self.targets)
         if self.own is not None:
-            centre, log_unit = self.own(series.index, series.static_cat).chunk(2, -1)
+            own = self.own(series.index, series.static_cat)
+            centre, log_unit = own.chunk(2, -1) if own.shape[-1] > 1 else (centre, own)
         size = max(self.num_lags, 1)
         cov = torch.eye(size, dtype=centre.dtype, device=centre.device)
         if self.lags:
@@ -278,7 +278,7 @@ class MarkovDynamics(AbstractMarkovDynamics):
     ) -> None:
         check(data, regimes, stages, order, of_mean, switching, transition_covariates, persistence)
         lags = lags_of(order, data.season if seasonal and not of_mean and data.season > order else 0)
-        chain = (transition_covariates, free_initial, persistence, has_own)
+        chain = (transition_covariates, free_initial, persistence, 2 * has_own)
         super().__init__(data, regimes, stages, lags, switching, *chain)
         self.of_mean = of_mean
         own = lambda name: regimes if name in switching else 1  # noqa: E731
