@@ -42,7 +42,7 @@ def undecided(hyperparameters: Mapping[str, Any]) -> list[str]:
 
 
 def _has_counts(hyperparameters: Mapping[str, Any]) -> bool:
-    """Return whether a model is of counts as they are, which have no lags."""
+    """Return whether a model is of counts as they are, without lags."""
     return hyperparameters.get("likelihood", "gaussian") != "gaussian"
 
 

@@ -1,4 +1,4 @@
-"""Counts whose mean and dispersion depend on the regime."""
+"""Counts with means and dispersions by regime."""
 
 import dataclasses
 

@@ -81,7 +81,7 @@ class Markov:
         return system.log_density(values.squeeze(-1)), system.state(values.squeeze(-1))
 
     def held(self) -> "Markov":
-        """Return the same with a chain whose states are never left."""
+        """Return the same with a chain that never leaves a state."""
         states = self.log_transition.shape[-1]
         eye = torch.eye(states, dtype=self.log_transition.dtype, device=self.log_transition.device)
         return dataclasses.replace(self, log_transition=eye.clamp_min(1e-30).log()[None, None])

@@ -14,7 +14,7 @@ from tsforecast.models.records import DataSpec
 
 
 class MarkovVectorDynamics(AbstractMarkovDynamics):
-    """The parameters of `MarkovForecaster` of several targets, which move one another and have a full covariance.
+    """The parameters of `MarkovForecaster` of several targets, with a full covariance.
 
     The covariance of a regime is F F' with F = (1 + C) diag(exp(g)) and C below the diagonal.
 
