@@ -16,7 +16,8 @@ from tsforecast.core.regimes.counts import SwitchingCounts
 from tsforecast.core.regimes.stages import of_regimes, pairs_of_regimes
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, Markov
+from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics
+from tsforecast.models.parts.markov_system import Markov
 from tsforecast.models.parts.objectives import negative_log_likelihood
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 from tsforecast.models.parts.units import Units, known_past, scaled
