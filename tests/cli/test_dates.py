@@ -41,7 +41,7 @@ def made(tmp_path_factory):
     known.to_csv(folder / "known.csv", index=False)
     known[known["ds"] < FRIDAYS[SEEN - 1]].to_csv(folder / "before.csv", index=False)
     few = ["--prediction_length=4", "--windows=2", "--max_epochs=1", "--num_batches_per_epoch=1", "--accelerator=cpu"]
-    for model, *more in (("issm", "--components=level"), ("markov", "--starts=1")):
+    for model, *more in (("issm", "--components=level"), ("markov", "--starts=1", "--regimes=2")):
         data = ["--data", str(folder / "known.csv"), "--output", str(folder / model), "--threads=1", "--quiet"]
         options = few if model == "issm" else few[:3] + few[-1:]
         assert main(["train", model, *data, *options, *more]) == 0

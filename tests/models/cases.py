@@ -64,6 +64,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "transition_covariates": True,
         },
     ),
+    "markov-counts": ("markov", {"likelihood": "negative-binomial", "order": 0, "seasonal": False, "starts": 1}),
     "markov-targets": (
         "markov",
         {"order": 1, "num_targets": 2, "starts": 1, "switching": "scale+coefficients", "initial": "free"},

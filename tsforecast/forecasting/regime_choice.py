@@ -25,6 +25,11 @@ _SERIES, _STEPS, _VALUES = 200, 2000, 16_000  # that the evidence is taken of, a
 _MANY, _KEPT = 1000, 0.8  # values with all lags that are compared, at least; or the share of those without any
 _LARGEST = 1e30  # of a unit, and one by it the smallest, for which one is taken for all series
 
+_OF_COUNTS = {
+    "regimes": 2, "order": 0, "seasonal": False, "stages": 1, "switching": "location+scale", "scaling": "none",
+    "transformation": "none",
+}  # fmt: skip
+
 Options = dict[str, Any]
 
 
@@ -32,7 +37,13 @@ def undecided(hyperparameters: Mapping[str, Any]) -> list[str]:
     """Return the names of the options of `markov` that are left to the data."""
     free = [name for name in ("regimes", "order", "seasonal", "stages") if hyperparameters.get(name) is None]
     free += ["switching"] if hyperparameters.get("switching", "auto") == "auto" else []
-    return free + (["scaling"] if "scaling" not in hyperparameters else [])
+    of_units = ["scaling", "transformation"] if _has_counts(hyperparameters) else ["scaling"]
+    return free + [name for name in of_units if name not in hyperparameters]
+
+
+def _has_counts(hyperparameters: Mapping[str, Any]) -> bool:
+    """Return whether a model is of counts as they are, without lags."""
+    return hyperparameters.get("likelihood", "gaussian") != "gaussian"
 
 
 def regime_options(
@@ -46,10 +57,13 @@ def regime_options(
         season: Main season in steps.
         seed: Of the fits.
     """
+    names, given = undecided(hyperparameters), dict(hyperparameters)
+    if _has_counts(given):
+        log.info("%s: of counts two regimes are taken unless others are asked for", MODEL)
+        return {name: value for name, value in _OF_COUNTS.items() if name in names}
     entries, tally = _sampled(data), Tally()
     for entry in entries:
         tally.add(entry)
-    names, given = undecided(hyperparameters), dict(hyperparameters)
     fixed = {
         name: given[name]
         for name in ("regimes", "order", "seasonal", "stages", "switching")

@@ -1,9 +1,12 @@
 """Markov-switching regression and autoregression: regimes alone, with exact inference."""
 
+import dataclasses
+
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.markov_dynamics import MarkovDynamics, parts_of
+from tsforecast.models.parts.markov_counts import LIKELIHOODS, MarkovCountDynamics
+from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, MarkovDynamics, parts_of
 from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.markov_start import EMStart
 from tsforecast.models.parts.markov_vector import MarkovVectorDynamics
@@ -11,6 +14,7 @@ from tsforecast.models.parts.optimisation import Training
 from tsforecast.models.parts.parameter_groups import ParameterGroups
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
+from tsforecast.wording import option
 
 _TRAINING = Training("likelihood", learning_rate=0.02)
 
@@ -46,6 +50,8 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
         initial: Regimes before the first step: "stationary", the share of each regime in the long run; or "free".
         persistence: Probability to stay in a regime where training begins.
         starts: Number of runs of EM; 0 for none.
+        likelihood: "gaussian"; or "poisson" or "negative-binomial" for counts, whose mean and dispersion a regime
+            chooses. Counts have no lags, no transformation, and no scaling.
 
     Raises:
         ValueError: If an option is not known or out of its range, or two do not go together.
@@ -67,30 +73,50 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
         initial: str = "stationary",
         persistence: float = 0.9,
         starts: int = 4,
+        likelihood: str = "gaussian",
     ) -> None:
         one_of(("intercept", "mean"), form=form)
         one_of(("stationary", "free"), initial=initial)
+        one_of(LIKELIHOODS, likelihood=likelihood)
         at_least(0, starts=starts)
         if training.objective == "crps":  # which regime is drawn has no derivative
             raise ValueError("the CRPS of paths teaches nothing about regimes: take objective 'likelihood'")
         if transition_covariates and data.num_series and not data.num_dynamic_real:
             raise ValueError("expected covariates that move transition probabilities, but the data have none")
-        shape = (2 if regimes is None else regimes, 1 if order is None else order, seasonal is not False)
-        chain = (
-            parts_of(switching),
-            transition_covariates and data.num_dynamic_real > 0,
-            initial == "free",
-            persistence,
-            scaling.scaling != "training",
-            1 if stages is None else stages,
-        )
-        if data.num_targets == 1:
-            dynamics = MarkovDynamics(data, *shape, form == "mean", *chain)
+        has_counts = likelihood != "gaussian"
+        if has_counts:
+            if scaling.scaling == "series":  # the default of all models
+                scaling = dataclasses.replace(scaling, scaling="none")
+            _check_counts(data, scaling, order, seasonal, form, likelihood)
+        regimes, stages = (2 if regimes is None else regimes), (1 if stages is None else stages)
+        lags = (1 if order is None else order, seasonal is not False)
+        moves = (transition_covariates and data.num_dynamic_real > 0, initial == "free", persistence)
+        parts, has_own = parts_of(switching), scaling.scaling != "training"
+        dynamics: AbstractMarkovDynamics
+        if has_counts:
+            dynamics = MarkovCountDynamics(data, regimes, parts, *moves, stages, likelihood == "poisson")
+        elif data.num_targets == 1:
+            dynamics = MarkovDynamics(data, regimes, *lags, form == "mean", parts, *moves, has_own, stages)
         elif form == "intercept":
-            dynamics = MarkovVectorDynamics(data, *shape, *chain)
+            dynamics = MarkovVectorDynamics(data, regimes, *lags, parts, *moves, has_own, stages)
         else:
             raise ValueError(f"expected form='intercept' with {data.num_targets} targets, got 'mean'")
         groups = ParameterGroups(training.learning_rate)
-        inference = MarkovInference(dynamics, Units(data, scaling))
+        inference = MarkovInference(dynamics, Units(data, scaling, "counts" if has_counts else "real"))
         super().__init__(data, (training, scaling), inference, groups, EMStart(starts, training.seed or 0))
         self.save_hyperparameters(ignore=RECORDS)
+
+
+def _check_counts(
+    data: DataSpec, scaling: Scaling, order: int | None, seasonal: bool | None, form: str, likelihood: str
+) -> None:
+    """Refuses options that counts do not have."""
+    if data.num_targets != 1:
+        raise ValueError(f"expected one target with likelihood {likelihood!r}, got {data.num_targets}")
+    if order or seasonal or form != "intercept":
+        raise ValueError(f"likelihood {likelihood!r} has no lags: leave out order, seasonal and form")
+    if scaling.scaling != "none" or scaling.transformation not in ("none", "auto"):
+        raise ValueError(
+            f"likelihood {likelihood!r} is of counts as they are: expected {option('scaling', 'none')} and "
+            f"{option('transformation', 'none')}, got {scaling.scaling!r} and {scaling.transformation!r}"
+        )

@@ -233,6 +233,46 @@ def ahead(
     return torch.stack(probabilities)
 
 
+def sample(
+    log_transition: Float[Tensor, "time_or_1 #series regime regime"],
+    log_density: Float[Tensor, "time series history"],
+    belief: Float[Tensor, "series memory"],
+    num_samples: int,
+    generator: torch.Generator | None = None,
+    active: Bool[Tensor, "time series"] | None = None,
+) -> Int[Tensor, "time sample series"]:
+    """Return paths of regimes given all observations, exact: forward, then backward with draws (Chib 1996).
+
+    Args:
+        log_transition: See `filter`.
+        log_density: See `filter`; of pairs of regimes.
+        belief: See `filter`.
+        num_samples: Number of paths.
+        generator: Source of random numbers.
+        active: See `filter`.
+
+    Raises:
+        ValueError: See `filter`.
+    """
+    filtered = filter(log_transition, log_density, belief, active)
+    regimes = belief.shape[-1]
+
+    def drawn(log_prob: Float[Tensor, "sample series regime"]) -> Int[Tensor, "sample series"]:
+        cumulative = torch.softmax(log_prob, -1).cumsum(-1)
+        shape = (*log_prob.shape[:-1], 1)
+        uniform = torch.rand(shape, generator=generator, dtype=log_prob.dtype, device=log_prob.device)
+        return (uniform * cumulative[..., -1:] >= cumulative).sum(-1).clamp_max(regimes - 1)
+
+    state = drawn(filtered.belief.expand(num_samples, -1, -1))
+    path = []
+    for step, joint in zip(reversed(range(len(log_density))), reversed(filtered.histories.unbind()), strict=True):
+        path.append(state)
+        pairs = joint.unflatten(-1, (regimes, regimes)).expand(num_samples, -1, -1, -1)
+        before = drawn(pairs.gather(-2, state[..., None, None].expand(-1, -1, 1, regimes)).squeeze(-2))
+        state = before if active is None else torch.where(active[step], before, state)
+    return torch.stack(path[::-1])
+
+
 def _predicted(transition: Tensor, belief: Tensor) -> Tensor:
     """Return log p(history at t | y_1, ..., y_{t-1})."""
     regimes = transition.shape[-1]

@@ -1,4 +1,4 @@
-"""Regimes whose durations are not geometric: chains of stages that each regime passes through."""
+"""Durations of regimes that are not geometric, by chains of stages."""
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,7 @@ _NEVER = -80.0  # logarithm of a probability that stands for 0; an infinite one 
 def staged(
     log_transition: Float[Tensor, "*batch regime regime"], stages: int
 ) -> Float[Tensor, "*batch state another_state"]:
-    """Return log-probabilities of the chain whose states are the stages of all regimes, regime by regime.
+    """Return log-probabilities between the stages of all regimes, regime by regime.
 
     A regime i begins with its first stage. It leaves each stage with probability 1 - P_ii, for the next one, and the
     last one for another regime. So its duration is the sum of R geometric ones: R steps at least, R / (1 - P_ii) on
@@ -38,7 +38,7 @@ def staged(
 
 
 def spread(initial: Float[Tensor, "*batch regime"], stages: int) -> Float[Tensor, "*batch state"]:
-    """Return log-probabilities of states of which each regime has a share, equal for all of its stages."""
+    """Return log-probabilities of states: equal shares of each regime for its stages."""
     return initial.repeat_interleave(stages, -1) - torch.log(initial.new_tensor(stages))
 
 
@@ -57,7 +57,7 @@ def pairs_of_regimes(
 def moves(
     pairs: Float[Tensor, "*batch state another_state"], stages: int
 ) -> Float[Tensor, "*batch regime another_regime"]:
-    """Return counts of steps whose shares, row by row, are the most likely transitions of `staged`.
+    """Return counts of steps for the most likely transitions of `staged`: their shares, row by row.
 
     On the diagonal are the steps that stay in a stage. Those that leave one are spread over the other regimes, in
     proportion to the steps that end there.

@@ -158,7 +158,7 @@ class FirstEntries(AbstractLinearGaussian):
     def posterior(
         self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
     ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
-        """Return the belief after an observation; rounding leaves no variance to what is known."""
+        """Return the belief after an observation; rounding leaves no variance to known values."""
         mean, cross, among = self.joint(prior)
         belief, log_prob = condition(prior, value - mean, cross, among, observed)
         seen = torch.ones_like(value, dtype=torch.bool) if observed is None else observed

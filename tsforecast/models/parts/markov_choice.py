@@ -37,7 +37,7 @@ class Shape:
     stages: int = 1
 
     def but(self, **others: Any) -> "Shape":
-        """Return the same with other values, without what then means nothing.
+        """Return the same with other values; parts without a meaning are left out.
 
         Nothing differs in one regime, and without lags there are no coefficients that could.
         """
@@ -121,7 +121,7 @@ def fixed_shape(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_shape(evidence: Evidence, given: Mapping[str, Any]) -> Shape:
-    """Return the shape that data show, by one choice after another: lags, what differs, regimes, and their stages.
+    """Return the shape that data show, by one choice after another: lags, differences, regimes, stages.
 
     Args:
         evidence: Of the data.

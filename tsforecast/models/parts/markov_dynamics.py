@@ -5,100 +5,27 @@ import dataclasses
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
-from tsforecast.core.gaussian import map_tensors
-from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.regimes.autoregression import SwitchingAutoregression
 from tsforecast.core.regimes.chain import stationary
+from tsforecast.core.regimes.counts import SwitchingCounts
 from tsforecast.core.regimes.em import SwitchingRegression
 from tsforecast.core.regimes.stages import spread, staged
-from tsforecast.core.regimes.vector_autoregression import SwitchingVectorAutoregression
 from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics
 from tsforecast.models.parts.markov_fit import lags_of
+from tsforecast.models.parts.markov_system import Markov, System
 from tsforecast.models.records import DataSpec, Series, TimeSlice
 from tsforecast.nn import SeriesParameters
 
 SWITCHING = ("location", "scale", "coefficients", "effects")
 LOWEST, HIGHEST = -5.0, 4.0  # of log scales of noises, in scaled units
 _LARGEST_OWN = 3.0  # of the log unit of a series, likewise
-_NUGGET = 1e-8  # share of a variance, for sampling given later values in float64
 _MOST_HISTORIES = 1024
-
-
-@dataclasses.dataclass(frozen=True)
-class Markov:
-    """A chain of regimes and the autoregression it controls in a slice of time, in units of each series.
-
-    The states of the chain are the stages of regimes, see `tsforecast.core.regimes.stages`.
-
-    Attributes:
-        system: The autoregression.
-        log_transition: log p(s_t = j | s_{t-1} = i) of every step, or of all.
-        initial: log p(s_0) before the first step.
-        centre: Centre of each series and target, in scaled units.
-        log_unit: Logarithm of their units, likewise.
-        prior: Belief over the values before a series begins.
-    """
-
-    system: SwitchingAutoregression | SwitchingVectorAutoregression
-    log_transition: Float[Tensor, "time_or_1 #series regime regime"]
-    initial: Float[Tensor, "#series regime"]
-    centre: Float[Tensor, "series target"]
-    log_unit: Float[Tensor, "series target"]
-    prior: Gaussian
-
-    def standard(self, values: Float[Tensor, "time series target"]) -> Float[Tensor, "time series target"]:
-        """Return scaled values in the units of their series."""
-        return (values - self.centre) * (-self.log_unit).exp()
-
-    def scaled(self, values: Float[Tensor, "time sample series target"]) -> Float[Tensor, "time sample series target"]:
-        """Return values in the units of their series as scaled ones."""
-        return values * self.log_unit.exp() + self.centre
-
-    def of_steps(
-        self, values: Float[Tensor, "steps series target"], first: int
-    ) -> tuple[Float[Tensor, "time series history"], Gaussian]:
-        """Return the log-densities of known values behind the first L of them, and the state behind the last.
-
-        Args:
-            values: In the units of their series; all of them known.
-            first: Index of the step of the first of them, whose location is read.
-        """
-        system = self.system
-        if len(system.location) > 1:
-            system = dataclasses.replace(system, location=system.location[first:])
-        if isinstance(system, SwitchingVectorAutoregression):
-            return system.log_density(values), system.state(values)
-        return system.log_density(values.squeeze(-1)), system.state(values.squeeze(-1))
-
-    def switching(self, active: Bool[Tensor, "time series"] | None = None, exact: bool = True) -> CategoricalSwitching:
-        """Return the same system as particles take it, with the last values as its state.
-
-        Args:
-            active: False where a series has not begun.
-            exact: Whether values are observed without noise; else with hardly any, in float64.
-        """
-        system, log_transition, initial = self.system, self.log_transition, self.initial
-        if not exact:
-            system = map_tensors(lambda x: x.double(), system)
-            log_transition, initial = log_transition.double(), initial.double()
-        start = torch.logsumexp(initial.unsqueeze(-1) + log_transition, -2)
-
-        def transition(switch: Tensor, time: int) -> Tensor:
-            at = log_transition[time if len(log_transition) > 1 else 0]
-            return (switch.unsqueeze(-2) @ at).squeeze(-2)
-
-        return CategoricalSwitching(
-            start.expand(-1, len(self.centre), -1),
-            transition,
-            lambda switch, time: system.regime(switch, time, 0.0 if exact else _NUGGET),
-            active=active,
-        )
 
 
 def parts_of(switching: str) -> tuple[str, ...]:
@@ -119,7 +46,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         transition_covariates: Whether transition probabilities depend on covariates.
         free_initial: Whether the regimes before the first step have a distribution of their own.
         persistence: Probability to stay in a regime, at first.
-        has_own: Whether each series has a centre and a unit of its own.
+        num_own: Size of what each series has of its own: centres and units of its targets, or one level; 0 for nothing.
     """
 
     is_growing = True
@@ -134,7 +61,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         transition_covariates: bool,
         free_initial: bool,
         persistence: float,
-        has_own: bool,
+        num_own: int,
     ) -> None:
         super().__init__()
         self.regimes, self.stages, self.lags, self.switching_parts = regimes, stages, lags, switching
@@ -146,8 +73,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         if transition_covariates:
             self.transition_effects = torch.nn.Parameter(torch.zeros(data.num_dynamic_real, regimes, regimes))
         self.initial = torch.nn.Parameter(torch.zeros(regimes)) if free_initial else None
-        start = torch.zeros(2 * data.num_targets)
-        self.own = SeriesParameters(start, data.num_series, data.cardinality) if has_own else None
+        self.own = SeriesParameters(torch.zeros(num_own), data.num_series, data.cardinality) if num_own else None
         if lags:
             self.log_prior_scales = torch.nn.Parameter(torch.tensor([0.0, -1.0]))
         # Whether the parameters come from data: a start is not made a second time.
@@ -172,7 +98,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         """Write a fitted regression, with its regimes in order, into the parameters."""
 
     @abc.abstractmethod
-    def system(self, inputs: Tensor) -> SwitchingAutoregression | SwitchingVectorAutoregression:
+    def system(self, inputs: Tensor) -> System:
         """Return the autoregression of each state of the chain.
 
         Args:
@@ -188,7 +114,8 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         """
         centre = log_unit = self.transition.new_zeros(len(series.index), self.targets)
         if self.own is not None:
-            centre, log_unit = self.own(series.index, series.static_cat).chunk(2, -1)
+            own = self.own(series.index, series.static_cat)
+            centre, log_unit = own.chunk(2, -1) if own.shape[-1] > 1 else (centre, own)
         size = max(self.num_lags, 1)
         cov = torch.eye(size, dtype=centre.dtype, device=centre.device)
         if self.lags:
@@ -203,8 +130,12 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         initial = self.initial
         if initial is None:  # with covariates at their means
             initial = stationary(torch.log_softmax(self.transition, -1))
+        system = self.system(time_slice.dynamic_real)
+        if isinstance(system, SwitchingCounts):  # the level of a series is relative
+            system = dataclasses.replace(system, location=system.location + log_unit)
+            centre = log_unit = torch.zeros_like(centre)
         return Markov(
-            self.system(time_slice.dynamic_real),
+            system,
             staged(torch.log_softmax(logits, -1), self.stages),
             spread(torch.log_softmax(initial, -1), self.stages).unsqueeze(0),
             centre,
@@ -263,7 +194,7 @@ class MarkovDynamics(AbstractMarkovDynamics):
     ) -> None:
         check(data, regimes, stages, order, of_mean, switching, transition_covariates, persistence)
         lags = lags_of(order, data.season if seasonal and not of_mean and data.season > order else 0)
-        chain = (transition_covariates, free_initial, persistence, has_own)
+        chain = (transition_covariates, free_initial, persistence, 2 * has_own)
         super().__init__(data, regimes, stages, lags, switching, *chain)
         self.of_mean = of_mean
         own = lambda name: regimes if name in switching else 1  # noqa: E731

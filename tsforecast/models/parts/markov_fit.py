@@ -144,7 +144,7 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
 
 
 def faster(log_transition: Float[Tensor, "*run regime regime"], stages: int) -> Float[Tensor, "*run regime regime"]:
-    """Return transitions of each of some stages by which regimes last as long as by those of a single one."""
+    """Return transitions of stages for regimes that last as long as with a single one."""
     if stages == 1 or log_transition.shape[-1] == 1:
         return log_transition
     leave = log_transition.exp() * (1 - torch.eye(log_transition.shape[-1], dtype=log_transition.dtype))

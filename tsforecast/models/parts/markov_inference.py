@@ -9,13 +9,15 @@ from torch import Tensor
 from tsforecast.core import particles
 from tsforecast.core.gaussian import map_tensors, register_record
 from tsforecast.core.particles.smoothing import sample_given
-from tsforecast.core.particles.state import ParticleState
+from tsforecast.core.particles.state import ParticleState, initial_particles
 from tsforecast.core.regimes import chain, collapse
 from tsforecast.core.regimes.autoregression import SwitchingAutoregression, known_lags
+from tsforecast.core.regimes.counts import SwitchingCounts
 from tsforecast.core.regimes.stages import of_regimes, pairs_of_regimes
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, Markov
+from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics
+from tsforecast.models.parts.markov_system import Markov
 from tsforecast.models.parts.objectives import negative_log_likelihood
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 from tsforecast.models.parts.units import Units, known_past, scaled
@@ -61,7 +63,7 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
     @property
     def has_marginals(self) -> bool:
         """Return whether there is one target without lags: with them a mixture over paths has too many components."""
-        return not self.dynamics.lags and self.dynamics.targets == 1
+        return not self.dynamics.lags and self.dynamics.targets == 1 and self.units.support == "real"
 
     @property
     def linear(self) -> None:
@@ -87,7 +89,12 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
     def beginning(self, model: Markov) -> ParticleState:
         """Return the belief before the first step of a slice."""
         states, memory = self.dynamics.states, model.system.memory
-        particles_ = collapse.begin(model.switching(), model.prior, memory)
+        if isinstance(model.system, SwitchingCounts):
+            start = initial_particles(states, model.prior, states)
+            eye = torch.eye(states, dtype=start.switch.dtype, device=start.switch.device)
+            particles_ = dataclasses.replace(start, switch=eye.unsqueeze(1).expand(start.switch.shape))
+        else:
+            particles_ = collapse.begin(model.switching(), model.prior, memory)
         weight = chain.begin(model.initial, model.log_transition[0], memory)
         return dataclasses.replace(
             particles_, log_weight=weight.expand(len(model.centre), states**memory).T.contiguous()
@@ -218,6 +225,13 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
         """
         time_slice, known = self.slice_of(future, "future"), future["known_future"]
         model, observed = self.dynamics.markov(time_slice, belief.series), ~torch.isnan(known)
+        if isinstance(model.system, SwitchingCounts):
+            counts = torch.where(observed, known, 0.0).transpose(0, 1)
+            start = belief.particles
+            if hold_switch:
+                model = model.held()
+            paths = self._counts(model, start, counts, observed.transpose(0, 1), None, num_samples, generator)
+            return self.units.in_units(paths, belief.location, belief.scale, known)
         if not bool(observed.any()):
             steps = len(time_slice.time_feat)
             paths = particles.forecast(
@@ -240,8 +254,29 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
         values, seen = scaled(time_slice, location, scale)
         seen = time_slice.observed if seen is None else seen
         start = self.beginning(model)
+        if isinstance(model.system, SwitchingCounts):
+            paths = self._counts(model, start, values, seen, time_slice.active, num_samples, generator)
+            return self.units.in_units(paths, location, scale, known_past(batch))
         paths = self._sampled(model, start, values, seen, time_slice.active, num_samples, generator)
         return self.units.in_units(model.scaled(paths), location, scale, known_past(batch))
+
+    def _counts(
+        self,
+        model: Markov,
+        start: ParticleState,
+        values: Float[Tensor, "time series target"],
+        observed: Tensor,
+        active: Tensor | None,
+        num_samples: int,
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, "time sample series target"]:
+        """Return joint samples of counts given some of them: paths of regimes, and counts of these."""
+        assert isinstance(model.system, SwitchingCounts)
+        values, before = values.to(model.log_transition.dtype), start.log_weight.T
+        density = torch.where(observed, model.system.log_density(values.squeeze(-1)), 0.0)
+        every = model.log_transition.expand(len(values), len(model.centre), -1, -1)
+        states = chain.sample(every, density, before, num_samples, generator, active)
+        return model.system.sample(states, generator).unsqueeze(-1)
 
     def _sampled(
         self,

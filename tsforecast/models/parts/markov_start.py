@@ -5,11 +5,11 @@ import dataclasses
 import torch
 
 from tsforecast.core.regimes.em import SwitchingRegression
-from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics
+from tsforecast.models.parts.markov_counts import MarkovCountDynamics
 from tsforecast.models.parts.markov_fit import Kind, Regression, fit, regression, shared_of
 from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.units import scaled
-from tsforecast.models.records import Batch
+from tsforecast.models.records import Batch, Series
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,16 @@ class EMStart:
         stay = 1 - (1 - float(torch.softmax(dynamics.transition, -1)[0, 0])) / dynamics.stages
         shared = shared_of(parts, lags, covariates)
         kind = Kind(dynamics.regimes, shared, "scale" not in parts, stay, dynamics.stages)
-        dynamics.adopt(_ordered(fit(data, kind, self.starts, self.seed).model, dynamics))
+        if not isinstance(dynamics, MarkovCountDynamics):
+            dynamics.adopt(_ordered(fit(data, kind, self.starts, self.seed).model, "scale" in parts))
+            return
+        seen = data.seen.unsqueeze(-1)
+        level = data.values.sum(0) / seen.sum(0).clamp_min(1)
+        data = dataclasses.replace(data, values=torch.where(seen, data.values - level, 0.0))
+        found = _ordered(fit(data, kind, self.starts, self.seed).model, by_noise=False)
+        found.coefficient[:, 0] += level.mean()
+        dynamics.adopt(found)
+        dynamics.adopt_levels((level - level.mean()).squeeze(-1), Series.of(batch).index.cpu())
 
 
 def _regression(inference: MarkovInference, batch: Batch) -> Regression:
@@ -55,14 +64,16 @@ def _regression(inference: MarkovInference, batch: Batch) -> Regression:
     values, seen = scaled(time_slice, location, scale)
     seen = time_slice.observed if seen is None else seen
     values, seen = values.double().cpu(), seen.cpu()
+    if inference.units.support == "counts":
+        values = torch.where(seen, values.clamp_min(0.0), 0.0).log1p()
     inputs = time_slice.dynamic_real.double().cpu().expand(len(values), values.shape[1], -1)
     return regression(values, seen, () if dynamics.of_mean else dynamics.lags, inputs)
 
 
-def _ordered(model: SwitchingRegression, dynamics: AbstractMarkovDynamics) -> SwitchingRegression:
-    """Return the regimes from calm to wild, or where they share the noise from low to high."""
+def _ordered(model: SwitchingRegression, by_noise: bool) -> SwitchingRegression:
+    """Return the regimes from calm to wild, or from low to high."""
     variance = model.cov.diagonal(dim1=-2, dim2=-1)
-    key = variance.log().mean(-1) if "scale" in dynamics.switching_parts else model.coefficient[:, 0].mean(-1)
+    key = variance.log().mean(-1) if by_noise else model.coefficient[:, 0].mean(-1)
     order = key.argsort()
     transition = model.log_transition[order][:, order]
     return SwitchingRegression(model.coefficient[order], model.cov[order], transition, stages=model.stages)

@@ -14,7 +14,7 @@ from tsforecast.models.records import DataSpec
 
 
 class MarkovVectorDynamics(AbstractMarkovDynamics):
-    """The parameters of `MarkovForecaster` of several targets, which move one another and have a full covariance.
+    """The parameters of `MarkovForecaster` of several targets, with a full covariance.
 
     The covariance of a regime is F F' with F = (1 + C) diag(exp(g)) and C below the diagonal.
 
@@ -49,7 +49,7 @@ class MarkovVectorDynamics(AbstractMarkovDynamics):
     ) -> None:
         check(data, regimes, stages, order, False, switching, transition_covariates, persistence)
         lags = lags_of(order, data.season if seasonal and data.season > order else 0)
-        chain = (transition_covariates, free_initial, persistence, has_own)
+        chain = (transition_covariates, free_initial, persistence, 2 * data.num_targets * has_own)
         super().__init__(data, regimes, stages, lags, switching, *chain)
         own = lambda name: regimes if name in switching else 1  # noqa: E731
         targets, covariates = data.num_targets, data.num_dynamic_real

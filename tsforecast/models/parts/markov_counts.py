@@ -1,0 +1,90 @@
+"""Parameters of counts with regimes from a Markov chain."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tsforecast.core.regimes.counts import SwitchingCounts
+from tsforecast.core.regimes.em import SwitchingRegression
+from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, check
+from tsforecast.models.records import DataSpec
+
+LIKELIHOODS = ("gaussian", "poisson", "negative-binomial")
+_LOWEST, _HIGHEST = -7.0, 5.0  # of the logarithm of a dispersion
+_LEAST = 0.05  # count that a regime has on average, at first
+
+
+class MarkovCountDynamics(AbstractMarkovDynamics):
+    """The parameters of `MarkovForecaster` of counts; each series has a level relative to the others.
+
+    Args:
+        data: What the model knows of its data.
+        regimes: Number of regimes.
+        switching: What differs between regimes: location, scale (the dispersion), effects.
+        transition_covariates: Whether transition probabilities depend on covariates.
+        free_initial: Whether the regimes before the first step have a distribution of their own.
+        persistence: Probability to stay in a regime, at first.
+        stages: Number of stages of each regime.
+        is_poisson: Whether there is no dispersion.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        regimes: int,
+        switching: tuple[str, ...],
+        transition_covariates: bool,
+        free_initial: bool,
+        persistence: float,
+        stages: int,
+        is_poisson: bool,
+    ) -> None:
+        check(data, regimes, stages, 0, False, switching, transition_covariates, persistence)
+        chain = (transition_covariates, free_initial, persistence, int(data.num_series != 1))
+        super().__init__(data, regimes, stages, (), switching, *chain)
+        own = lambda name: regimes if name in switching else 1  # noqa: E731
+        self.location = torch.nn.Parameter(torch.linspace(-0.5, 0.5, own("location")) * (own("location") > 1))
+        self.log_dispersion = None if is_poisson else torch.nn.Parameter(torch.full((own("scale"),), -2.0))
+        covariates = data.num_dynamic_real
+        self.effects = torch.nn.Parameter(torch.zeros(own("effects"), covariates)) if covariates else None
+
+    def log_scales(self) -> Float[Tensor, " regime"]:
+        """Return zeros: the noise of counts follows from their mean and dispersion."""
+        return self.location.new_zeros(self.regimes)
+
+    def system(self, inputs: Tensor) -> SwitchingCounts:
+        """Return the counts, see `AbstractMarkovDynamics`."""
+        location = self.location.expand(1, 1, self.regimes)
+        if self.effects is not None:
+            location = location + (inputs @ self.effects.mT).expand(*inputs.shape[:2], self.regimes)
+        dispersion = None
+        if self.log_dispersion is not None:
+            dispersion = self.log_dispersion.clamp(_LOWEST, _HIGHEST).exp().expand(self.regimes)
+            dispersion = self._of_states(dispersion, 0).unsqueeze(0)
+        return SwitchingCounts(self._of_states(location, 2), dispersion)
+
+    def adopt(self, model: SwitchingRegression) -> None:
+        """Write a regression of the logarithms of the counts and one into the parameters, by its moments."""
+        variance = model.cov.flatten()
+        mean = torch.expm1(model.coefficient[:, 0, 0] + 0.5 * variance).clamp_min(_LEAST)
+        self.location.copy_(self._own("location", mean.log()))
+        if self.log_dispersion is not None:
+            more = (torch.expm1(variance) - 1 / mean).clamp_min(0.01)
+            self.log_dispersion.copy_(self._own("scale", more.log()))
+        if self.effects is not None:
+            self.effects.copy_(self._own("effects", model.coefficient[:, 1:, 0]))
+        self._adopt_chain(model)
+
+    def adopt_levels(self, level: Float[Tensor, " series"], index: Int[Tensor, " series"]) -> None:
+        """Write the levels of some series, relative to the others, into the parameters.
+
+        Args:
+            level: Differences of mean logarithms.
+            index: Numbers of the series, from 1 on; 0 for one that is not known.
+        """
+        if self.own is not None and self.own.series is not None:
+            known = index > 0
+            self.own.series[index[known] - 1, 0] = level[known].to(self.own.series)
