@@ -185,8 +185,8 @@ class JointInference(AbstractInference[AbstractDynamics]):
         leaves, spec = pytree.tree_flatten(known)
         columns = [(None,) * self._targets if x is None else x.chunk(self._targets) for x in leaves]
         members = tuple(pytree.tree_unflatten(list(own), spec) for own in zip(*columns, strict=True))
-        units = (torch.cat([getattr(one, name) for one in members], 1) for name in ("location", "scale"))
-        return Belief(JointState(members, correlation), *units, Series.of(batch))
+        location, scale = (torch.cat([getattr(one, name) for one in members], 1) for name in ("location", "scale"))
+        return Belief(JointState(members, correlation), location, scale, Series.of(batch))
 
     def _errors(
         self, part: Batch, belief: Belief, weights: list[Tensor]
