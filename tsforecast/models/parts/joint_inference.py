@@ -26,7 +26,7 @@ _ELEMENTS = 2**24  # of the covariances of paths that are conditioned together
 
 
 def of_one_target(data: DataSpec) -> DataSpec:
-    """Return what a model of single targets knows: each target of a series is one, and its number a category."""
+    """Return the facts for models of single targets: each target is a series, and its number a category."""
     if data.num_targets == 1:
         return data
     sizes = {"num_series": data.num_series * data.num_targets, "cardinality": [*data.cardinality, data.num_targets]}
@@ -73,7 +73,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         return self.inner.loss(self._flat(batch), linear).unflatten(0, (self._targets, -1)).mean(0)
 
     def begin(self, batch: Batch) -> Belief:
-        """Return the belief before the first step of a batch, whose past gives the units."""
+        """Return the belief before the first step of a batch, in the units of its past."""
         flat = self._flat(batch)
         known = self.inner.begin(flat, flat)
         nothing = Correlation.none(len(batch["series_index"]), self._targets, known.scale)
@@ -191,7 +191,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
     def _errors(
         self, part: Batch, belief: Belief, weights: list[Tensor]
     ) -> tuple[Float[Tensor, "time series"], Bool[Tensor, "time series"]]:
-        """Return the standardised errors one step ahead of a stretch, and which are known.
+        """Return the standardised errors one step ahead of a stretch, and the mask of known values.
 
         They are means over the models, by their weights before each step.
         """
