@@ -15,7 +15,7 @@ import logging
 import os
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -70,7 +70,8 @@ def _exchange(_: pathlib.Path) -> tuple[Values, pd.Period]:
 
 def _prices(raw: pathlib.Path) -> tuple[Values, pd.Period]:
     each = [pd.read_csv(next(raw.rglob(f"epf_{name}.csv.gz")), parse_dates=["timestamp"]) for name in ("de", "np")]
-    frame = pd.concat([one.groupby("timestamp")["target"].mean() for one in each], axis=1).asfreq("h")
+    columns = {name: one.groupby("timestamp")["target"].mean() for name, one in zip(("de", "np"), each, strict=True)}
+    frame = pd.DataFrame(columns).asfreq("h")
     frame = frame.loc[frame.dropna().index[0] : frame.dropna().index[-1]].iloc[-8760:]
     return frame.to_numpy(np.float64).T, frame.index[0].to_period("h")
 
@@ -80,7 +81,7 @@ def _operators(raw: pathlib.Path) -> tuple[Values, pd.Period]:
         kept = [
             k for k, name in enumerate(file["item_id"]) if "_load_" in str(name) and not str(name).startswith("DE_load")
         ]
-        return file["values"][kept].astype(np.float64), pd.Period("2018-12-31 23:00", "h")
+        return file["values"][kept].astype(np.float64), pd.Timestamp("2018-12-31 23:00").to_period("h")
 
 
 SOURCES: dict[str, Source] = {
@@ -106,7 +107,7 @@ def together(name: str, raw: pathlib.Path) -> tuple[ForecastTask, list[dict[str,
     return ForecastTask(name, start.freqstr, source.horizon, 0, train), pasts, labels
 
 
-def apart(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def apart(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return each target of the entries as a series of its own, the targets of an entry one after the other."""
     return [
         {**entry, "item_id": f"{entry['item_id']}/{k}", "target": row}

@@ -1,4 +1,4 @@
-"""Covariates whose past alone is known: further targets, which a model forecasts and nobody sees."""
+"""Covariates without a known future: further targets, forecast beside the others and not shown."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ PAST = FieldName.PAST_FEAT_DYNAMIC_REAL
 
 
 def count_past(data: Iterable[dict[str, Any]]) -> int:
-    """Return the number of covariates whose past alone is known, by the first entry."""
+    """Return the number of past-only covariates, by the first entry."""
     first = next(iter(data), {})
     return len(np.atleast_2d(as_numbers(first[PAST]))) if first.get(PAST) is not None else 0
 
 
 def with_past(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry whose past-only covariates are further targets; one without them as it is.
+    """Return an entry with its past-only covariates as further targets; one without them as it is.
 
     Raises:
         ValueError: If they are not as long as the target.

@@ -73,7 +73,7 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
 
 
 def has_several(task: ForecastTask) -> bool:
-    """Return whether the series of a task have several targets, or covariates whose past alone is known."""
+    """Return whether the series of a task have several targets, or past-only covariates."""
     return any(np.ndim(entry["target"]) > 1 or entry.get(PAST) is not None for entry in task.entries)
 
 

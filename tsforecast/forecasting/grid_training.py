@@ -151,11 +151,11 @@ class GridTraining:
         return replace(self, effects=found)
 
     def with_past(self, data: Any) -> "GridTraining":
-        """Return the training with as many covariates whose past alone is known as the data have."""
+        """Return the training with the number of past-only covariates of the data."""
         return replace(self, num_past=count_past(data))
 
     def adjusted(self, data: Any) -> Any:
-        """Return entries without the effects of covariates, and with those whose past alone is known as targets."""
+        """Return entries without the effects of covariates, and with past-only ones as targets."""
         data = data if data is None or self.effects is None else Adjusted(data, self.effects)
         return data if data is None or not self.num_past else WithPast(data)
 

@@ -57,7 +57,7 @@ class Histories:
 
     @property
     def num_shown(self) -> int:
-        """Return the number of targets without the covariates whose past alone is known, which come behind them."""
+        """Return the number of targets that are shown; past-only covariates come behind them."""
         return self.net.data.num_targets - getattr(self.transform, "num_past", 0)
 
     def check(self, entry: dict[str, Any], future: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Targets that end at different steps: what some show behind the end of others is a known part of the forecast."""
+"""Targets that end at different steps: values behind the end of others are a known part of the forecast."""
 
 from typing import Any
 

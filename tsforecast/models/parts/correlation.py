@@ -17,7 +17,7 @@ _LEAST = 1e-3  # eigenvalue of a correlation matrix
 @register_record
 @dataclasses.dataclass(frozen=True)
 class Correlation:
-    """Sums over the errors of the past, in which it is forgotten.
+    """Sums over the errors of the past, with an exponential memory.
 
     Attributes:
         products: Of the errors of two targets; in `running` with a first dimension of time.
@@ -65,7 +65,7 @@ class Correlation:
     def log_density(
         self, errors: Float[Tensor, "time target series"], seen: Bool[Tensor, "time target series"]
     ) -> Float[Tensor, "time series"]:
-        """Return what the correlation adds to the log-density of independent standard normal errors."""
+        """Return the log-density of errors with the correlation, less that of independent ones."""
         known = seen.movedim(1, 2)
         both = known.unsqueeze(-1) & known.unsqueeze(-2)
         eye = torch.eye(errors.shape[1], dtype=errors.dtype, device=errors.device)

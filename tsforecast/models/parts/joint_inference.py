@@ -26,7 +26,7 @@ _ELEMENTS = 2**24  # of the covariances of paths that are conditioned together
 
 
 def of_one_target(data: DataSpec) -> DataSpec:
-    """Return what a model of single targets knows: each target of a series is one, and its number a category."""
+    """Return the facts for models of single targets: each target is a series, and its number a category."""
     if data.num_targets == 1:
         return data
     sizes = {"num_series": data.num_series * data.num_targets, "cardinality": [*data.cardinality, data.num_targets]}
@@ -73,7 +73,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         return self.inner.loss(self._flat(batch), linear).unflatten(0, (self._targets, -1)).mean(0)
 
     def begin(self, batch: Batch) -> Belief:
-        """Return the belief before the first step of a batch, whose past gives the units."""
+        """Return the belief before the first step of a batch, in the units of its past."""
         flat = self._flat(batch)
         known = self.inner.begin(flat, flat)
         nothing = Correlation.none(len(batch["series_index"]), self._targets, known.scale)
@@ -185,13 +185,13 @@ class JointInference(AbstractInference[AbstractDynamics]):
         leaves, spec = pytree.tree_flatten(known)
         columns = [(None,) * self._targets if x is None else x.chunk(self._targets) for x in leaves]
         members = tuple(pytree.tree_unflatten(list(own), spec) for own in zip(*columns, strict=True))
-        units = (torch.cat([getattr(one, name) for one in members], 1) for name in ("location", "scale"))
-        return Belief(JointState(members, correlation), *units, Series.of(batch))
+        location, scale = (torch.cat([getattr(one, name) for one in members], 1) for name in ("location", "scale"))
+        return Belief(JointState(members, correlation), location, scale, Series.of(batch))
 
     def _errors(
         self, part: Batch, belief: Belief, weights: list[Tensor]
     ) -> tuple[Float[Tensor, "time series"], Bool[Tensor, "time series"]]:
-        """Return the standardised errors one step ahead of a stretch, and which are known.
+        """Return the standardised errors one step ahead of a stretch, and the mask of known values.
 
         They are means over the models, by their weights before each step.
         """

@@ -36,7 +36,7 @@ class Stretch:
 
     @property
     def is_known(self) -> Bool[Tensor, "series horizon"]:
-        """Return which values are known."""
+        """Return the mask of known values."""
         return ~torch.isnan(self.known)
 
     def paths(
