@@ -45,8 +45,8 @@ class ISSMForecaster(AbstractForecaster[ExactInference]):
         scales: str = "free",
         embedding_dim: int = 10,
     ) -> None:
-        dynamics = ISSMDynamics(data, components, scales, embedding_dim)
-        inference = ExactInference(dynamics, Units(data, scaling), training.objective)
+        dynamics = ISSMDynamics(data, components, scales, embedding_dim, has_prior=True)
+        inference = ExactInference(dynamics, Units(data, scaling), training.objective, dynamics.surprise)
         groups = ParameterGroups(training.learning_rate, ("network.",), training.network_learning_rate)
         super().__init__(data, (training, scaling), inference, groups)
         self.save_hyperparameters(ignore=RECORDS)
