@@ -147,9 +147,10 @@ def trained(request):
     ],
 )
 def test_training_windows_hold_the_cycle_of_a_smooth_season(freq, components, context, recent):
-    estimator = StateSpaceEstimator("issm", freq, components=components)
+    estimator = StateSpaceEstimator("gls", freq, components=components)
     assert (estimator.on_grid.context_length, estimator.on_grid.train_length) == (context, recent)
-    given = StateSpaceEstimator("issm", freq, components=components, context_length=30, train_length=60)
+    assert StateSpaceEstimator("issm", freq, components=components).on_grid.train_length == 0
+    given = StateSpaceEstimator("gls", freq, components=components, context_length=30, train_length=60)
     assert (given.on_grid.context_length, given.on_grid.train_length) == (30, 60)
 
 
@@ -1079,7 +1080,7 @@ def test_all_steps_are_trained_on_where_a_covariate_varies_in_early_ones_alone()
     entry = {"item_id": "a", "start": pd.Period("2024-01-01", "h"), "target": np.arange(60 * 24) % 7 + 1.0}
 
     def trained(on, train_length=None):
-        estimator = make_estimator(freq="h", epochs=1, train_length=train_length, effects="given")
+        estimator = make_estimator("gls", freq="h", epochs=1, train_length=train_length, effects="given")
         promotion = np.arange(60 * 24 + HORIZON) == on
         estimator.train([{**entry, "feat_dynamic_real": promotion[None].astype(np.float32)}])
         return estimator.on_grid.train_length

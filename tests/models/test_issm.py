@@ -298,6 +298,23 @@ def test_bad_options(options, message):
         build(ISSMForecaster, **options)
 
 
+def test_parameters_of_few_weeks_of_hours_are_held_where_they_begin():
+    """By half the square of their distance in units of .5, once for all horizons, relative to the score."""
+
+    def moved(freq, horizons):
+        options = {"components": "level+damped_level", "freq": freq, "num_series": 3, "typical_horizons": horizons}
+        model = build(ISSMForecaster, transformation="none", **options)
+        with torch.no_grad():
+            model.dynamics.parameters_of_series.population.add_(0.3)
+            model.dynamics.parameters_of_series.series[1].add_(-0.1)
+        return model.loss(make_batch(model, make_entries()))
+
+    count = 3 + 1 + 2  # noises, a damping, priors
+    penalty = count * torch.tensor([0.3, 0.2, 0.3]).square() / (2 * 0.5**2 * 7)
+    torch.testing.assert_close(moved("h", 7.0), moved("h", 0.0) * (1 + penalty))
+    torch.testing.assert_close(moved("M", 7.0), moved("M", 0.0))
+
+
 def of_week(times):
     return np.array([3.0, 1, 4, 1, 5, 9, 2])[times.dayofweek]
 

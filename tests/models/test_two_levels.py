@@ -7,6 +7,7 @@ from scipy.signal import lfilter
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.data import ForecastTask
+from tsforecast.data.quantiles import forecast_quantiles
 
 DAY, WEEK, WINDOWS, SERIES = 24, 168, 3, 32
 ONE_LEVEL = "damped_level+hour_of_day+hour_by_kind_of_day+day_of_week"
@@ -30,7 +31,7 @@ def losses(task, **options):
     predictor = StateSpaceEstimator("issm", "h", WEEK, trainer_kwargs=trainer, **sizes, **options).train(task.train)
     test, found, levels = task.test(), [], (0.1, 0.5, 0.9)
     for (_, label), forecast in zip(test, predictor.predict(test.input, num_samples=0), strict=True):
-        quantiles = forecast.quantiles(levels)
+        quantiles = forecast_quantiles(forecast, levels)
         error, level = label["target"] - quantiles, np.array(levels)[:, None]
         found.append(np.maximum(level * error, (level - 1) * error).mean())
     return np.array(found)

@@ -143,6 +143,11 @@ def typical_change(data: Iterable[dict[str, Any]], season: int) -> float:
     return min(float(np.median(found)), 1.0) if found else 1.0
 
 
+def typical_length(data: Iterable[dict[str, Any]]) -> float:
+    """Return the median number of steps of the first thousand series."""
+    return float(np.median(lengths_of(islice(data, _TELLING))))
+
+
 def common_units(data: Iterable[dict[str, Any]], transformation: str) -> dict[str, float]:
     """Return one centre and one unit for all series, of their transformed values: means of their means and changes.
 

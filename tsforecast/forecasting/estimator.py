@@ -65,7 +65,8 @@ class StateSpaceEstimator(AbstractEstimator):
             or the cycle of a smooth season such as a year, up to 2000 steps, if that is longer. `markov` has 1000.
         train_length: Steps at the end of each series that are trained on, at most, since noises of long ago may
             mislead; 0 for everything. None chooses by frequency: eight weeks of hours or minutes, otherwise everything;
-            and everything if the cycle of a smooth season would not fit in twice, or a covariate varies only before.
+            and everything for `issm`, if the cycle of a smooth season would not fit in twice, or if a covariate varies
+            only before.
         train_horizon: Steps of the future that a training window scores. More of them help where seasons are all there
             is to learn, and cost windows where series are short. None for `prediction_length`; and for three times as
             many in a `gls` of one target without seasonal components, where steps are hours or minutes and series long.

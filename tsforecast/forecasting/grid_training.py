@@ -27,6 +27,7 @@ from tsforecast.forecasting.data_summary import (
     say_late,
     summarise,
     typical_change,
+    typical_length,
     varies_only_before,
 )
 from tsforecast.forecasting.lengths import (
@@ -64,6 +65,7 @@ class GridTraining:
         far: What `train_horizon` may become where the data have room; 0 where it may not.
         summary: Of the training data, once there are some.
         change: Of them, see `typical_change`.
+        horizons: In their median.
         move: Of them, see `largest_move`.
         units: One centre and one unit of all of them, where the model is scaled by these.
         num_past: Covariates whose past alone is known, which are further targets.
@@ -84,6 +86,7 @@ class GridTraining:
     far: int = 0
     summary: DataSummary | None = None
     change: float = 1.0
+    horizons: float = 0.0
     move: float = 0.0
     units: Mapping[str, float] = field(default_factory=dict)
     num_past: int = 0
@@ -101,7 +104,9 @@ class GridTraining:
             options = {**self.hyperparameters, "freq": self.freq, "prediction_length": self.prediction_length}
             seasons = make_model(MODELS[self.model], **options).dynamics.season_names
         cycle = longest_cycle(seasons, self.freq)
-        recent = recent_by_frequency(self.freq, cycle) if train_length is None else train_length
+        # Errors a week ahead are seen once a week: eight weeks do not say how large they are.
+        usual_length = 0 if self.model == "issm" else recent_by_frequency(self.freq, cycle)
+        recent = usual_length if train_length is None else train_length
         # Regimes last: windows of `markov` hold several of them.
         usual = _LONG_CONTEXT if self.model == "markov" else context_by_frequency(self.freq, cycle)
         # No calendar tells a `gls` which day it is, so it is trained farther ahead where the data have room.
@@ -184,6 +189,7 @@ class GridTraining:
             train_length=length,
             summary=found if from_predictor is None else adopt(found, from_predictor),
             change=change,
+            horizons=typical_length(data) / self.prediction_length,
             move=largest_move(data, self.prediction_length, change),
             units=units,
         )
@@ -224,6 +230,7 @@ class GridTraining:
             "scaling_length": self.context_length,  # a long history is scaled like a training window
             "season": default_season(self.freq),
             "typical_change": self.change,
+            "typical_horizons": self.horizons,
             "largest_move": self.move,
             **self.units,
             **{

@@ -47,8 +47,9 @@ class ISSMForecaster(AbstractForecaster[ExactInference | JointInference]):
         embedding_dim: int = 10,
     ) -> None:
         own = of_one_target(data)
-        dynamics = ISSMDynamics(own, components, scales, embedding_dim)
-        inference = joined(ExactInference(dynamics, Units(own, scaling), training.objective), Units(data, scaling))
+        dynamics = ISSMDynamics(own, components, scales, embedding_dim, has_prior=True)
+        one = ExactInference(dynamics, Units(own, scaling), training.objective, dynamics.surprise)
+        inference = joined(one, Units(data, scaling))
         groups = ParameterGroups(training.learning_rate, ("network.",), training.network_learning_rate)
         super().__init__(data, (training, scaling), inference, groups)
         self.save_hyperparameters(ignore=RECORDS)

@@ -34,6 +34,7 @@ class DataSpec:
         season: Main season in steps, for the scaling.
         typical_change: Typical change of a series from value to value, divided by its size, in the training data. It is
             the scale of a series without changes.
+        typical_horizons: Number of horizons in the median series of the training data; 0 where it is not known.
         largest_move: Farthest that a forecast may leave the range of its values, in widths of this range; 0 for no
             bound.
         common_centre: Centre of all training data, transformed, where all series have one.
@@ -55,6 +56,7 @@ class DataSpec:
     scaling_length: int = 0
     season: int = 1
     typical_change: float = 1.0
+    typical_horizons: float = 0.0
     largest_move: float = 0.0
     common_centre: float = 0.0
     common_scale: float = 1.0
@@ -71,7 +73,7 @@ class DataSpec:
         at_least(0, scaling_length=self.scaling_length, num_series=self.num_series)
         at_least(0, num_static_real=self.num_static_real, num_dynamic_real=self.num_dynamic_real)
         at_least(0, num_time_features=self.num_time_features, typical_change=self.typical_change)
-        at_least(0, largest_move=self.largest_move)
+        at_least(0, typical_horizons=self.typical_horizons, largest_move=self.largest_move)
         above_zero(common_scale=self.common_scale)
 
 

@@ -15,8 +15,8 @@ _OTHERS = {
     "damped_trend": Trend(damped=True),
 }
 
-# Two levels: one that forgets within hours has no error of days, so intervals a week ahead are far too narrow; one that
-# does not forget follows the weather of hours badly.
+# One level that forgets within hours has no error of days: intervals a week ahead are far too narrow. One that does not
+# forget follows the weather of hours badly.
 _HOURLY = "level+damped_level+hour_of_day+hour_by_kind_of_day+day_of_week"
 # Components by unit of the frequency: the default, and those of the paper.
 _PRESETS = {

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -46,11 +46,13 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
         dynamics: Dynamics of the model.
         units: Units of its targets.
         objective: "crps" of the forecast of a window's future from its past, or "likelihood" of past and future.
+        surprise: Of the parameters of series, see `ISSMDynamics.surprise`; with the CRPS it is added to its logarithm.
     """
 
     dynamics: AbstractLinearDynamics
     units: Units
     objective: str = "crps"
+    surprise: Callable[[Series], Tensor] | None = None
 
     @property
     def has_marginals(self) -> bool:
@@ -89,7 +91,9 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
         if self.objective == "crps":
             belief, future = self.filter(batch)[0], self.slice_of(batch, "future")
             system = self.dynamics.linear(future, belief.series, belief.memory).system
-            return crps_of_marginals(system, belief, future, batch, self.units)
+            score = crps_of_marginals(system, belief, future, batch, self.units)
+            # The same gradient as that of the logarithm, times the score: no unit matters to a prior.
+            return score if self.surprise is None else score + score.detach() * self.surprise(belief.series)
         location, scale = self.scale_of(batch)
         time_slice = self.slice_of(batch, "both")
         model = self.dynamics.linear(time_slice, Series.of(batch))

@@ -6,6 +6,7 @@ from torch import Tensor
 from tsforecast.core.composed import beside, compose
 from tsforecast.core.structural import ISSM
 from tsforecast.core.system import AbstractLinearSystem, LinearSystem
+from tsforecast.data.calendar.frequency import calendar_unit
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import LinearModel
@@ -13,6 +14,13 @@ from tsforecast.models.parts.step_inputs import season_codes
 from tsforecast.models.parts.structure import Structure
 from tsforecast.models.records import DataSpec, Series, TimeSlice
 from tsforecast.nn import ScaleNetwork, SeriesParameters
+
+# The prior of hours and days: logarithms of noises and log-odds of a damping, as many series have them, and a standard
+# deviation.
+_HOURS = {"damped_level.level": -2.0}, 3.0
+_DAYS = {"level": -2.0, "damped_level.level": -2.0}, 2.5
+_KNOWN = {"min": _HOURS, "h": _HOURS, "D": _DAYS}
+_SPREAD = 0.5
 
 
 class ISSMDynamics(AbstractLinearDynamics):
@@ -23,12 +31,15 @@ class ISSMDynamics(AbstractLinearDynamics):
         components: Names joined by "+", see `component_names`.
         scales: "free" or "network".
         embedding_dim: Size of the series' embedding in that network.
+        has_prior: Whether parameters of hours and days begin at the mean of a prior, see `surprise`.
 
     Raises:
         ValueError: If a name is not known, a size is below 1, or there are several targets.
     """
 
-    def __init__(self, data: DataSpec, components: str, scales: str = "free", embedding_dim: int = 10) -> None:
+    def __init__(
+        self, data: DataSpec, components: str, scales: str = "free", embedding_dim: int = 10, has_prior: bool = False
+    ) -> None:
         super().__init__()
         one_of(("free", "network"), scales=scales)
         at_least(1, embedding_dim=embedding_dim)
@@ -38,8 +49,15 @@ class ISSMDynamics(AbstractLinearDynamics):
         self.sizes = [noises, self.structure.num_damped, count, data.num_dynamic_real]
         initial = [torch.full((noises,), -3.0), torch.full((self.sizes[1],), 2.0), torch.zeros(count)]
         initial[0][-1] = -0.5
+        known = _KNOWN.get(calendar_unit(data.freq)[1]) if has_prior else None
+        if known is not None:
+            values, initial[1][:] = known
+            for place, name in enumerate(self.structure.noise_names):
+                initial[0][place] = values.get(name, initial[0][place])
         initial.append(torch.zeros(data.num_dynamic_real))  # effects of the covariates
         self.parameters_of_series = SeriesParameters(torch.cat(initial), data.num_series, data.cardinality)
+        self.register_buffer("begun", torch.cat(initial[:3]), persistent=False)
+        self.doubt = 1 / (2 * _SPREAD**2 * data.typical_horizons) if known and data.typical_horizons else 0.0
         factors = self.structure.num_factors
         self.season_means = torch.nn.Parameter(torch.zeros(factors)) if factors else None
         self.network = None
@@ -59,6 +77,15 @@ class ISSMDynamics(AbstractLinearDynamics):
         means = log_prior.new_zeros(0) if self.season_means is None else self.season_means
         assert self.structure is not None
         return LinearModel(*self.structure.assemble(time_slice, log_scale, damping, log_prior, means, effects))
+
+    def surprise(self, series: Series) -> Tensor:
+        """Return minus the logarithm of the prior density of each series' parameters, by the horizons that it has had.
+
+        The prior is a Gaussian around the values that training begins with, but for effects of covariates. A few
+        weeks say little of errors a week ahead, and noises of slow levels would fall to nothing.
+        """
+        parameters = self.parameters_of_series(series.index, series.static_cat)[:, : len(self.begun)]
+        return self.doubt * (parameters - self.begun).square().sum(-1)
 
 
 def issm_beside(components: str, data: DataSpec, state_dim: int) -> ISSMDynamics | None:
