@@ -153,6 +153,7 @@ class Explain(SeedOptions, _Effects):
     """Take forecasts apart: level, trend, seasons, covariates, last steps."""
 
     recent: int | None = option(None, "last steps whose doing is told apart; default: a season, or 7")
+    importance: int = option(0, "last horizons on which to measure what is lost without each covariate", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from gluonts.transform import Identity
 
 from tsforecast.core.devices import find_device
 from tsforecast.data.checks import refuse_frame
+from tsforecast.data.effects.effects import Effects
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import columns_of
@@ -344,10 +345,21 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
     """
     old = predictor.histories().transform
     assert isinstance(old, Prepare)
-    sizes = (old.cardinality.tolist(), old.static_units.tolist(), old.dynamic_units.tolist(), old.num_targets)
-    effects = None if old.effects is None else old.effects.record
-    transform = Prepare(prediction_length, list(old.seasons), list(old.index), *sizes, effects)
+    transform = _prepared(old, prediction_length, old.effects)
     return _changed(predictor, input_transform=transform, prediction_length=prediction_length)
+
+
+def with_effects(predictor: StateSpacePredictor, effects: Effects | None) -> StateSpacePredictor:
+    """Return a predictor of the same weights behind other effects of covariates; None for none."""
+    old = predictor.histories().transform
+    assert isinstance(old, Prepare)
+    return _changed(predictor, input_transform=_prepared(old, old.prediction_length, effects))
+
+
+def _prepared(old: Prepare, prediction_length: int, effects: Effects | None) -> Prepare:
+    sizes = (old.cardinality.tolist(), old.static_units.tolist(), old.dynamic_units.tolist(), old.num_targets)
+    record = None if effects is None else effects.record
+    return Prepare(prediction_length, list(old.seasons), list(old.index), *sizes, record)
 
 
 def _changed(predictor: StateSpacePredictor, **others: Any) -> StateSpacePredictor:

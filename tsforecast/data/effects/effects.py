@@ -64,7 +64,7 @@ class Effects:
             found = cls(
                 basis, int(record["num_covariates"]), float(record["bend"] or np.inf),
                 np.asarray(_floats(record["centres"])), np.asarray(_floats(record["coefficients"])),
-                np.array(record.get("doubt", [[] for _ in record["centres"]]), np.float64),
+                np.array(record.get("doubt", [[] for _ in record["centres"]]) or np.zeros((0, 0)), np.float64),
                 own, sizes, 0.0 if record["nonnegative"] else -np.inf,
             )  # fmt: skip
             found._check()
