@@ -115,7 +115,11 @@ class Compare(Command):
 class Predict(LengthOptions, AnswerOptions):
     """Forecast beyond the end of a file, or of the data that the model was trained with."""
 
-    known: str | None = option(None, "future target values, taken as given: item, time stamp, target", reads="file")
+    known: str | None = option(
+        None,
+        "what-if: item, time stamp, target values taken as given; NAME_low, NAME_high of a covariate",
+        reads="file",
+    )
     start: str = option("common", "behind the series that ends last, or each series' own", choices=("common", "each"))
 
 

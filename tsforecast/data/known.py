@@ -1,6 +1,6 @@
 """Known future targets for conditional forecasts, from a user's table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import compact
 from tsforecast.data.tables.cells import Stamps, numbers, timestamps
-from tsforecast.data.tables.formats import read_table
+from tsforecast.data.tables.formats import names_in, read_table
 from tsforecast.data.tables.regular import step_numbers
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.table import Table
+
+RANGE = "covariate_range"
 
 
 def attach_known(
@@ -23,8 +25,9 @@ def attach_known(
     path: str | Path,
     prediction_length: int,
     columns: Columns | None = None,
+    covariates: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Adds known future target values to entries: their forecasts are conditioned on these.
+    """Adds known future target values to entries, on which forecasts are conditioned, and ranges of covariates.
 
     Args:
         entries: GluonTS data entries; the forecast begins with the step after each target.
@@ -33,10 +36,12 @@ def attach_known(
         prediction_length: Steps of the forecast.
         columns: What the columns are; found by their names where left open. Without an item column the rows belong to
             the only entry.
+        covariates: Names of the covariates; NAME_low and NAME_high are columns of a range.
 
     Returns:
         New entries, each with `known_future`: float32 where that can hold it, NaN where free, of shape
-        (prediction_length,) or, for a multivariate target, (target, prediction_length).
+        (prediction_length,) or, for a multivariate target, (target, prediction_length). With ranges also
+        `covariate_range`, (2, covariate, prediction_length), NaN where there is none.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -44,24 +49,45 @@ def attach_known(
     """
     entries = list(entries)
     path = Path(path)
-    table = read_table(path, columns or Columns())
+    pairs = _pairs(path, covariates) if covariates else {}
+    roles = replace(columns or Columns(), covariates=[name for pair in pairs.values() for name in pair])
+    table = read_table(path, roles)
     stamps = timestamps(table)
     values = np.stack([numbers(table, name) for name in table.columns.targets])
+    ranges = np.full((2, len(covariates), len(table.frame)), np.nan)
+    for name, pair in pairs.items():
+        ranges[:, list(covariates).index(name)] = [numbers(table, one) for one in pair]
     owners = _owners(table, entries)
-    given = np.flatnonzero(~np.isnan(values).all(axis=0))
+    given = np.flatnonzero(~np.isnan(values).all(axis=0) | ~np.isnan(ranges).all(axis=(0, 1)))
     given = given[np.argsort(owners[given], kind="stable")]  # of one entry after the other, each in the table's order
     parts = np.split(given, np.searchsorted(owners[given], np.arange(1, len(entries))))
     result = []
     for entry, rows in zip(entries, parts, strict=True):
         known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan)
+        between = np.full((*ranges.shape[:2], prediction_length), np.nan)
         if len(rows) > 0:
             width = 1 if known.ndim == 1 else len(known)
             if width != len(values):
                 raise ValueError(f"{path}: expected {width} target columns as in the data, got {len(values)}")
             steps = _steps_ahead(table, rows, stamps, entry, prediction_length)
             known[..., steps] = values[0, rows] if known.ndim == 1 else values[:, rows]
+            between[..., steps] = ranges[..., rows]
         result.append({**entry, "known_future": compact(known)})
+        if not np.isnan(between).all():
+            result[-1][RANGE] = between
     return result
+
+
+def _pairs(path: Path, covariates: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the columns of low and high values of the covariates that have them in a file."""
+    there, pairs = set(names_in(path)), {}
+    for name in covariates:
+        pair = (f"{name}_low", f"{name}_high")
+        own = [one for one in pair if one in there]
+        if len(own) == 1:
+            raise ValueError(f"{path}: expected both {' and '.join(pair)} of a range, got {own[0]} alone")
+        pairs |= {name: pair} if own else {}
+    return pairs
 
 
 def _owners(table: Table, entries: list[dict[str, Any]]) -> NDArray[np.int64]:

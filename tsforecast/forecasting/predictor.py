@@ -23,6 +23,7 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.beliefs import LiveBelief
 from tsforecast.forecasting.histories import Histories
+from tsforecast.forecasting.scenarios import predicted
 from tsforecast.forecasting.serialization import declared, read_parts, write_parts
 from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.forecasting.timed_histories import TimedHistories
@@ -126,8 +127,9 @@ class StateSpacePredictor(PyTorchPredictor):
 
         Args:
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
-                `known_future`, the known part of the horizon's targets with NaN where free. Or a DataFrame in long
-                format, see `tsforecast.data.read_task`.
+                `known_future`, the known part of the horizon's targets with NaN where free, and `covariate_range`,
+                between which covariates lie, see `tsforecast.forecasting.scenarios`. Or a DataFrame in long format,
+                see `tsforecast.data.read_task`.
             num_samples: Number of sample paths; None for the model's own number. With 0 none are drawn, where quantiles
                 are exact (`ExactForecast`).
             columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
@@ -139,7 +141,7 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         histories = self.histories()
         try:
-            yield from histories.predicted(self.read(dataset, columns, start)[0], num_samples)
+            yield from predicted(histories, self.read(dataset, columns, start)[0], num_samples)
         finally:  # also if the caller stops early
             histories.warn()
 
