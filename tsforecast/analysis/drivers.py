@@ -83,8 +83,9 @@ def importance(
         rises = (other[:, 0] - base[:, 0]) / base[:, 0].mean()
         error = rises.std(ddof=1) / np.sqrt(len(rises)) if len(rises) > 1 else np.nan
         sizes = base[:, 1].sum()
-        rows.append((name, base[:, 0].sum() / sizes, other[:, 0].sum() / sizes, rises.mean(), error))
-    table = pd.DataFrame(rows, columns=["covariate", "loss", "without", "lost", "std_error"])
+        sums = {"loss": base[:, 0].sum() / sizes, "without": other[:, 0].sum() / sizes}
+        rows.append({"covariate": name, **sums, "lost": rises.mean(), "std_error": error})
+    table = pd.DataFrame(rows)
     return table.sort_values("lost", ascending=False, kind="stable", ignore_index=True)
 
 

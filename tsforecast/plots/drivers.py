@@ -24,7 +24,8 @@ def plot_curves(frame: pd.DataFrame, *, lost: pd.DataFrame | None = None, most: 
     shared = frame[frame["item_id"] == ""]
     if not len(shared):
         raise ValueError("expected the curve of at least one covariate, got none")
-    names = [*(shared["covariate"].unique() if lost is None else lost["covariate"])]
+    assert isinstance(shared, pd.DataFrame)
+    names = [*dict.fromkeys(shared["covariate"] if lost is None else lost["covariate"])]
     names = [name for name in names if (shared["covariate"] == name).any()][:most]
     across = min(len(names), _ACROSS)
     down = -(-len(names) // across)
@@ -34,15 +35,16 @@ def plot_curves(frame: pd.DataFrame, *, lost: pd.DataFrame | None = None, most: 
         axis.set_visible(False)
     for axis, name in zip(axes, names, strict=False):
         own = shared[shared["covariate"] == name]
-        mean = own[own["hour"].isna()]
+        hour = np.asarray(own["hour"], np.float64)
+        mean = own[np.isnan(hour)]
         axis.fill_between(mean["value"], 100 * mean["lower"], 100 * mean["upper"], color=MODEL, alpha=0.2, linewidth=0)
         axis.plot(mean["value"], 100 * mean["effect"], color=MODEL, label="mean")
-        hours = np.unique(own["hour"].dropna())
-        for number, hour in enumerate(hours[:: max(len(hours) // _HOURS, 1)][:_HOURS]):
-            at = own[own["hour"] == hour]
+        hours = np.unique(hour[~np.isnan(hour)])
+        for number, one in enumerate(hours[:: max(len(hours) // _HOURS, 1)][:_HOURS]):
+            at = own[hour == one]
             colour = COLOURS[(number + 1) % len(COLOURS)]
             axis.plot(
-                at["value"], 100 * at["effect"], color=colour, linestyle=DASHES, linewidth=0.9, label=f"{hour:g} h"
+                at["value"], 100 * at["effect"], color=colour, linestyle=DASHES, linewidth=0.9, label=f"{one:g} h"
             )
         axis.axhline(0.0, color=OBSERVED, linewidth=0.8)
         axis.set_title(_title(name, lost), loc="left", fontsize=9)
@@ -57,5 +59,5 @@ def _title(name: str, lost: pd.DataFrame | None) -> str:
     """Return a covariate with what a forecast loses without it."""
     if lost is None:
         return shortened(name, 30)
-    share = float(lost.set_index("covariate")["lost"][name])
+    share = dict(zip(lost["covariate"], lost["lost"], strict=True))[name]
     return f"{shortened(name, 24)}: {100 * share:+.1f} % loss without"

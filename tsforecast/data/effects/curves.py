@@ -25,7 +25,9 @@ def curves_of(effects: Effects, names: Sequence[str]) -> pd.DataFrame:
         names: Of the covariates.
     """
     day = int(steps_per_day(effects.basis.freq)) if effects.basis.by_hour else 1
-    times = periods(pd.Period("2024-01-01", effects.basis.freq), day)
+    start = pd.Period("2024-01-01", effects.basis.freq)
+    assert isinstance(start, pd.Period)
+    times = periods(start, day)
     hours = np.append(times.hour + times.minute / 60, np.nan) if effects.basis.by_hour else np.array([np.nan])
     frames = []
     for item in (None, *effects.own):
