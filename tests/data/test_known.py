@@ -39,6 +39,21 @@ def test_values_stand_at_their_steps(tmp_path, freq, pandas_freq, start):
     assert after[1]["known_future"].dtype == np.float32
 
 
+def test_ranges_of_covariates_stand_at_their_steps(tmp_path):
+    frame = pd.DataFrame({"item_id": "b", "timestamp": ["2024-01-01 11:00", "2024-01-01 12:00"], "target": np.nan})
+    frame = frame.assign(heat_low=[1.0, np.nan], heat_high=[2.0, np.nan])
+    frame.to_csv(tmp_path / "known.csv", index=False)
+    after = attach_known(entries(), tmp_path / "known.csv", 3, covariates=["price", "heat"])
+    assert "covariate_range" not in after[0]
+    assert np.isnan(after[1]["known_future"]).all()
+    nothing = [np.nan] * 3
+    expected = [[nothing, [np.nan, 1, np.nan]], [nothing, [np.nan, 2, np.nan]]]
+    np.testing.assert_array_equal(after[1]["covariate_range"], expected)
+    frame.drop(columns="heat_high").to_csv(tmp_path / "half.csv", index=False)
+    with pytest.raises(ValueError, match="expected both heat_low and heat_high of a range, got heat_low alone"):
+        attach_known(entries(), tmp_path / "half.csv", 3, covariates=["heat"])
+
+
 def test_multivariate_and_single_series(tmp_path):
     frame = pd.DataFrame({"timestamp": ["2024-01-01 10:00", "2024-01-01 12:00"], "y1": [1.0, np.nan], "y2": [2.0, 3.0]})
     frame.to_parquet(tmp_path / "known.parquet")

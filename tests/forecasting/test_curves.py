@@ -190,6 +190,40 @@ def test_known_values_of_the_future_stay(bank):
     np.testing.assert_allclose(forecast.samples[:, 2], 321.0, rtol=1e-5)
 
 
+@pytest.mark.parametrize("effects", ["curves", "given"])
+def test_a_range_of_a_covariate_is_in_the_intervals(bank, effects):
+    """Its paths are those of forecasts at places of the range, as many of each; other entries stay as they are."""
+    predictor = bank if effects == "curves" else trained(effects="given")
+    target, warmth = sales()
+    whole = entry(target, warmth)
+    low, high = np.full((1, HORIZON), np.nan), np.full((1, HORIZON), np.nan)
+    low[0, 3:], high[0, 3:] = 12.0, 26.0
+    given = [whole, {**whole, "covariate_range": np.stack([low, high])}, whole]
+    alone, over, again = predictor.predict(given, num_samples=2000)
+    assert over.samples.shape == (2000, HORIZON)
+    np.testing.assert_array_equal(alone.quantile(0.3), again.quantile(0.3))
+    places = []
+    for place in (np.arange(20) + 0.5) / 20:
+        known = whole["feat_dynamic_real"].copy()
+        known[0, STEPS + 3 :] = 12 + 14 * place
+        places += predictor.predict([{**whole, "feat_dynamic_real": known}], num_samples=0)
+    middle = np.median(over.samples, 0)
+    below = np.mean([_cdf(one, middle) for one in places], 0)
+    assert np.all(np.abs(below - 0.5) < 5 * np.sqrt(0.25 / 2000) + 0.01)
+    if effects == "curves":  # a straight line sees nothing here
+        wider = over.quantile(0.9) - over.quantile(0.1)
+        assert np.all(wider[3:] > 1.5 * (alone.quantile(0.9) - alone.quantile(0.1))[3:])
+    with pytest.raises(ValueError, match=r"expected covariate_range of shape \(2, 1, 7\), low values at or below"):
+        list(predictor.predict([{**whole, "covariate_range": np.stack([high, low])}]))
+
+
+def _cdf(forecast, values):
+    """Return the probability of at most some values, between quantiles of a forecast."""
+    levels = np.linspace(0.005, 0.995, 100)
+    quantiles = np.stack([forecast.quantile(float(level)) for level in levels])
+    return np.array([np.interp(x, own, levels, 0.0, 1.0) for x, own in zip(values, quantiles.T, strict=True)])
+
+
 @pytest.mark.parametrize("model", ["bank", "gls"])
 def test_news_lead_from_one_forecast_to_the_other(bank, model):
     """Causes add up between the means that `predict` has; a hot day that was expected is no news."""

@@ -120,7 +120,11 @@ class Compare(Command):
 class Predict(LengthOptions, HierarchyOptions, AnswerOptions):
     """Forecast beyond the end of a file, or of the data that the model was trained with."""
 
-    known: str | None = option(None, "future target values, taken as given: item, time stamp, target", reads="file")
+    known: str | None = option(
+        None,
+        "what-if: item, time stamp, target values taken as given; NAME_low, NAME_high of a covariate",
+        reads="file",
+    )
     start: str = option("common", "behind the series that ends last, or each series' own", choices=("common", "each"))
 
 
@@ -158,6 +162,7 @@ class Explain(SeedOptions, _Effects):
     """Take forecasts apart: level, trend, seasons, covariates, last steps."""
 
     recent: int | None = option(None, "last steps whose doing is told apart; default: a season, or 7")
+    importance: int = option(0, "last horizons on which to measure what is lost without each covariate", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)

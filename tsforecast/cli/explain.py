@@ -1,13 +1,18 @@
 """`tsforecast explain RUN`: the parts of forecasts, as a table and pictures."""
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from tsforecast.analysis.drivers import effect_curves, importance
 from tsforecast.analysis.explain import explain
-from tsforecast.cli.answers import PAGE, heading, write_tables
+from tsforecast.cli.answers import PAGE, heading, write_table, write_tables
 from tsforecast.cli.commands import Explain
 from tsforecast.cli.news import scale_of
 from tsforecast.cli.opened import Opened
+from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.plots.drivers import plot_curves
 from tsforecast.plots.news import plot_parts
 from tsforecast.plots.pages import explain_page
 from tsforecast.plots.style import save_figure
@@ -16,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def run(chosen: Explain) -> int:
-    """Writes explain.csv, explain.png and page.html.
+    """Writes explain.csv, explain.png and page.html; of curves of covariates curves.csv, curves.png, importance.csv.
 
     Raises:
         ValueError: If the run, the data or an option is not as expected.
@@ -31,5 +36,21 @@ def run(chosen: Explain) -> int:
         title = f"What the forecast is made of: mean ± 2 standard deviations{scale_of(predictor)}"
         save_figure(plot_parts(found, most=chosen.plot_series, title=title), out / "explain.png")
         explain_page(found, title=heading(task, f"parts of the forecasts{scale_of(predictor)}")).save(out / PAGE)
+    if getattr(predictor.input_transform, "effects", None) is not None:
+        _write_curves(chosen, predictor, task.latest, out)
     log.info("%s: the parts of the forecasts of %d series", out, len(task.entries))
     return 0
+
+
+def _write_curves(
+    chosen: Explain, predictor: StateSpacePredictor, entries: Iterable[dict[str, Any]], out: Path
+) -> None:
+    curves, lost = effect_curves(predictor), None
+    write_table(curves, out / "curves.csv")
+    if chosen.importance:
+        lost = importance(predictor, entries, windows=chosen.importance)
+        write_table(lost, out / "importance.csv")
+        for name, share, error in zip(lost["covariate"], lost["lost"], lost["std_error"], strict=True):
+            log.info("without %s forecasts lose %.1f %% (standard error %.1f)", name, 100 * share, 100 * error)
+    if chosen.plot_series:
+        save_figure(plot_curves(curves, lost=lost), out / "curves.png")

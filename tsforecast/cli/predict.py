@@ -62,7 +62,7 @@ def run(chosen: Predict) -> int:
     task = _from_start(opened.beyond(chosen.data), chosen.start)
     entries = task.latest
     if chosen.known is not None:
-        entries = attach_known(entries, chosen.known, length, _columns_of_known(columns))
+        entries = attach_known(entries, chosen.known, length, _columns_of_known(columns), columns.covariates)
     predictor = opened.predictor()
     num_samples = _num_samples(chosen, predictor, length, len(entries))
     torch.manual_seed(chosen.seed)

@@ -1,6 +1,6 @@
 """Known future targets and covariates for conditional forecasts, from a user's table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import compact
 from tsforecast.data.tables.cells import Stamps, numbers, timestamps
-from tsforecast.data.tables.formats import read_table
+from tsforecast.data.tables.formats import names_in, read_table
 from tsforecast.data.tables.regular import step_numbers
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.table import Table
 from tsforecast.data.task import ForecastTask
+
+RANGE = "covariate_range"
 
 
 def attach_known(
@@ -24,8 +26,9 @@ def attach_known(
     source: str | Path | pd.DataFrame,
     prediction_length: int,
     columns: Columns | None = None,
+    covariates: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Adds known future target values to entries: their forecasts are conditioned on these.
+    """Adds known future target values to entries, on which forecasts are conditioned, and ranges of covariates.
 
     Args:
         entries: GluonTS data entries; the forecast begins with the step after each target.
@@ -35,10 +38,12 @@ def attach_known(
         columns: What the columns are; found by their names where left open. Without an item column the rows belong to
             the only entry. Covariates are those of the entries, in their order, which reach over the forecast (see
             `with_room`): a cell that is filled takes the place of what the entry has for the step.
+        covariates: Names of the entries' covariates; NAME_low and NAME_high are columns of a range.
 
     Returns:
         New entries, each with `known_future`: float32 where that can hold it, NaN where free, of shape
-        (prediction_length,) or, for a multivariate target, (target, prediction_length).
+        (prediction_length,) or, for a multivariate target, (target, prediction_length). With ranges also
+        `covariate_range`, (2, covariate, prediction_length), NaN where there is none.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -46,28 +51,40 @@ def attach_known(
             or if a covariate is not known up to the end of a forecast.
     """
     entries = list(entries)
-    table = read_table(source if isinstance(source, pd.DataFrame) else Path(source), columns or Columns())
+    source = source if isinstance(source, pd.DataFrame) else Path(source)
+    pairs = _pairs(source, covariates) if covariates else {}
+    roles = columns or Columns()
+    own = [*roles.covariates]
+    ends = [name for pair in pairs.values() for name in pair]
+    table = read_table(source, replace(roles, covariates=[*own, *ends]))
     stamps = timestamps(table)
     values = np.stack([numbers(table, name) for name in table.columns.targets])
-    covariates = [numbers(table, name) for name in table.columns.covariates]
+    filled = [numbers(table, name) for name in own]
+    ranges = np.full((2, len(covariates), len(table.frame)), np.nan)
+    for name, pair in pairs.items():
+        ranges[:, list(covariates).index(name)] = [numbers(table, one) for one in pair]
     owners = _owners(table, entries)
-    given = np.flatnonzero(~np.isnan([*values, *covariates]).all(axis=0))
+    given = np.flatnonzero(~np.isnan([*values, *filled, *ranges.reshape(-1, len(table.frame))]).all(axis=0))
     given = given[np.argsort(owners[given], kind="stable")]  # of one entry after the other, each in the table's order
     parts = np.split(given, np.searchsorted(owners[given], np.arange(1, len(entries))))
     result = []
     for entry, rows in zip(entries, parts, strict=True):
         known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan)
-        future = np.full((len(covariates), prediction_length), np.nan)
+        future = np.full((len(own), prediction_length), np.nan)
+        between = np.full((*ranges.shape[:2], prediction_length), np.nan)
         if len(rows) > 0:
             width = 1 if known.ndim == 1 else len(known)
             if width != len(values):
                 raise ValueError(f"{table.path}: expected {width} target columns as in the data, got {len(values)}")
             steps = _steps_ahead(table, rows, stamps, entry, prediction_length)
             known[..., steps] = values[0, rows] if known.ndim == 1 else values[:, rows]
-            for row, column in zip(future, covariates, strict=True):
+            for row, column in zip(future, filled, strict=True):
                 row[steps] = column[rows]
-        more = _with_covariates(entry, future, table) if covariates else {}
+            between[..., steps] = ranges[..., rows]
+        more = _with_covariates(entry, future, table) if own else {}
         result.append({**entry, **more, "known_future": compact(known)})
+        if not np.isnan(between).all():
+            result[-1][RANGE] = between
     return result
 
 
@@ -100,6 +117,19 @@ def _with_covariates(entry: dict[str, Any], future: NDArray[np.float64], table: 
             f"{table.path}: the covariate {name} of series {entry.get('item_id')!r} is not known for {when}; {what}"
         )
     return {"feat_dynamic_real": compact(found)}
+
+
+def _pairs(source: Path | pd.DataFrame, covariates: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the columns of low and high values of the covariates that have them in a file."""
+    there, pairs = set(source.columns if isinstance(source, pd.DataFrame) else names_in(source)), {}
+    for name in covariates:
+        pair = (f"{name}_low", f"{name}_high")
+        own = [one for one in pair if one in there]
+        if len(own) == 1:
+            where = source if isinstance(source, Path) else "the table"
+            raise ValueError(f"{where}: expected both {' and '.join(pair)} of a range, got {own[0]} alone")
+        pairs |= {name: pair} if own else {}
+    return pairs
 
 
 def _owners(table: Table, entries: list[dict[str, Any]]) -> NDArray[np.int64]:

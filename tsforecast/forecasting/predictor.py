@@ -15,6 +15,7 @@ from gluonts.transform import Identity
 
 from tsforecast.core.devices import find_device
 from tsforecast.data.checks import refuse_frame
+from tsforecast.data.effects.effects import Effects
 from tsforecast.data.hierarchy import Given, Hierarchy, find_hierarchy, with_levels
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
@@ -25,6 +26,7 @@ from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.beliefs import LiveBelief
 from tsforecast.forecasting.coherent import coherent_forecasts
 from tsforecast.forecasting.histories import Histories
+from tsforecast.forecasting.scenarios import predicted
 from tsforecast.forecasting.serialization import declared, read_parts, write_parts
 from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.forecasting.timed_histories import TimedHistories
@@ -128,8 +130,9 @@ class StateSpacePredictor(PyTorchPredictor):
 
         Args:
             dataset: GluonTS data entries. `feat_dynamic_real` must reach over the horizon; an entry may carry
-                `known_future`, the known part of the horizon's targets with NaN where free. Or a DataFrame in long
-                format, see `tsforecast.data.read_task`.
+                `known_future`, the known part of the horizon's targets with NaN where free, and `covariate_range`,
+                between which covariates lie, see `tsforecast.forecasting.scenarios`. Or a DataFrame in long format,
+                see `tsforecast.data.read_task`.
             num_samples: Number of sample paths; None for the model's own number. With 0 none are drawn, where quantiles
                 are exact (`ExactForecast`).
             columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
@@ -141,7 +144,7 @@ class StateSpacePredictor(PyTorchPredictor):
         """
         histories = self.histories()
         try:
-            yield from histories.predicted(self.read(dataset, columns, start)[0], num_samples)
+            yield from predicted(histories, self.read(dataset, columns, start)[0], num_samples)
         finally:  # also if the caller stops early
             histories.warn()
 
@@ -384,10 +387,21 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
     """
     old = predictor.histories().transform
     assert isinstance(old, Prepare)
-    sizes = (old.cardinality.tolist(), old.static_units.tolist(), old.dynamic_units.tolist(), old.num_targets)
-    effects = None if old.effects is None else old.effects.record
-    transform = Prepare(prediction_length, list(old.seasons), list(old.index), *sizes, effects, old.num_past)
+    transform = _prepared(old, prediction_length, old.effects)
     return _changed(predictor, input_transform=transform, prediction_length=prediction_length)
+
+
+def with_effects(predictor: StateSpacePredictor, effects: Effects | None) -> StateSpacePredictor:
+    """Return a predictor of the same weights behind other effects of covariates; None for none."""
+    old = predictor.histories().transform
+    assert isinstance(old, Prepare)
+    return _changed(predictor, input_transform=_prepared(old, old.prediction_length, effects))
+
+
+def _prepared(old: Prepare, prediction_length: int, effects: Effects | None) -> Prepare:
+    sizes = (old.cardinality.tolist(), old.static_units.tolist(), old.dynamic_units.tolist(), old.num_targets)
+    record = None if effects is None else effects.record
+    return Prepare(prediction_length, list(old.seasons), list(old.index), *sizes, record, old.num_past)
 
 
 def _changed(predictor: StateSpacePredictor, **others: Any) -> StateSpacePredictor:

@@ -223,7 +223,7 @@ class Engine:
         """Return the sizes of series behind curves of covariates, (series, 1); without curves (series, 0)."""
         if self.curves is None:
             return np.zeros((len(rows), 0))
-        found = [self.curves.size(names[row], one) for row, one in zip(rows.tolist(), histories, strict=True)]
+        found = [self.curves.size(names[int(row)], one) for row, one in zip(rows.tolist(), histories, strict=True)]
         return np.array(found).reshape(-1, 1)
 
     def without_effects(self, steps: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:

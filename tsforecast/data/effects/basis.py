@@ -1,7 +1,7 @@
 """A basis of curves: covariates as they are and smoothed over their past, by the time of day, and in pairs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -146,6 +146,13 @@ class Basis:
     def width(self) -> int:
         """Return the number of columns."""
         return sum(_width(self))
+
+    def without(self, column: int) -> "Basis":
+        """Return the basis without a covariate."""
+        kept = [k for k, one in enumerate(self.signals) if one.column != column]
+        places = {k: place for place, k in enumerate(kept)}
+        pairs = ((places[a], places[b], *knots) for a, b, *knots in self.pairs if a in places and b in places)
+        return replace(self, signals=tuple(self.signals[k] for k in kept), pairs=tuple(pairs))
 
     def groups(self, times: Any, values: list[Matrix]) -> Iterator[tuple[str, Matrix]]:
         """Yield the parts of the basis with names, each of shape (time, column).

@@ -64,7 +64,7 @@ class Effects:
             found = cls(
                 basis, int(record["num_covariates"]), float(record["bend"] or np.inf),
                 np.asarray(_floats(record["centres"])), np.asarray(_floats(record["coefficients"])),
-                np.array(record.get("doubt", [[] for _ in record["centres"]]), np.float64),
+                np.array(record.get("doubt", [[] for _ in record["centres"]]) or np.zeros((0, 0)), np.float64),
                 own, sizes, 0.0 if record["nonnegative"] else -np.inf,
             )  # fmt: skip
             found._check()
@@ -158,7 +158,7 @@ class Effects:
     def along(
         self, names: Sequence[str | None], times: Any, covariates: Array, before: Array
     ) -> tuple[Array, Array, Array]:
-        """Return effects (series, time), in sizes of the series, what they may differ by, and the means behind them.
+        """Return effects (series, time), in sizes of the series, their uncertainty, and the means behind them.
 
         Differences are (series, time, direction), times independent standard normal numbers, one for each direction.
         Means over the past are (series, mean).

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import default_season, steps_per_day
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.effects.basis import basis_of
+from tsforecast.data.effects.basis import Basis, basis_of
 from tsforecast.data.effects.calendar import DAYS_OF_YEAR, calendar_groups, periods
 from tsforecast.data.effects.effects import COVARIATES, Effects, name_of, size_of
 from tsforecast.data.effects.link import BENDS, linked, log_slope
@@ -42,7 +42,7 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
         data: GluonTS data entries with `feat_dynamic_real`.
         freq: Their frequency.
     """
-    entries = [entry for entry in data if np.isfinite(as_numbers(entry["target"]).astype(np.float64)).any()]
+    entries = _with_values(data)
     if not entries or any(np.ndim(entry["target"]) > 1 for entry in entries):
         return None
     digest = hashlib.blake2b(f"{freq} {len(entries)}".encode())
@@ -56,6 +56,23 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
             _KNOWN.pop(next(iter(_KNOWN)))
         _KNOWN[key] = _fitted(entries, freq)
     return _KNOWN[key]
+
+
+def refit_without(data: Iterable[dict[str, Any]], effects: Effects, column: int) -> Effects:
+    """Return effects of all covariates but one, with the same columns and on the same scale as others.
+
+    Args:
+        data: GluonTS data entries, as `fit_effects` takes them.
+        effects: Fitted to the same data.
+        column: The place of the covariate that is left out.
+    """
+    found = _fitted(_with_values(data), effects.basis.freq, effects.basis.without(column), effects.bend)
+    assert found is not None
+    return found
+
+
+def _with_values(data: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [entry for entry in data if np.isfinite(as_numbers(entry["target"]).astype(np.float64)).any()]
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,10 @@ class _Sample:
         return fit([own], [rest], self.groups, self.lags, _ROUNDS).coefficients
 
 
-def _fitted(entries: list[dict[str, Any]], freq: str) -> Effects | None:
+def _fitted(
+    entries: list[dict[str, Any]], freq: str, basis: Basis | None = None, bend: float | None = None
+) -> Effects | None:
+    """Return the effects; of a basis and on a scale that are chosen where they are None."""
     targets = [as_numbers(entry["target"]).astype(np.float64) for entry in entries]
     sizes = [size_of(target) for target in targets]
     some = np.random.default_rng(0).permutation(len(entries))[:_MOST]
@@ -103,7 +123,7 @@ def _fitted(entries: list[dict[str, Any]], freq: str) -> Effects | None:
     if len(some) < len(entries) or max(map(len, targets)) > last:
         log.info("effects of covariates: %d of %d series, %d steps at most", len(some), len(entries), last)
     covariates = [as_numbers(entries[k][COVARIATES]).astype(np.float64).T[: len(targets[k])] for k in some]
-    basis = basis_of(covariates, freq)
+    basis = basis_of(covariates, freq) if basis is None else basis
     if basis is None:
         return None
     yearly = max(map(len, targets)) > DAYS_OF_YEAR * steps_per_day(freq)
@@ -126,7 +146,7 @@ def _fitted(entries: list[dict[str, Any]], freq: str) -> Effects | None:
         _lags(freq, max(map(len, values))),
     )
     recent = max(_CHOOSING // len(some), min(last, 4 * max(sample.lags)))
-    bend = max(BENDS, key=lambda one: sample.log_density(one, recent))
+    bend = max(BENDS, key=lambda one: sample.log_density(one, recent)) if bend is None else bend
     found, width = sample.fit(bend, last, _ROUNDS), basis.width
     own: dict[str, Array] = {}
     if 1 < len(entries) <= _OWN and min(map(len, values)) >= _OWN_LENGTH * width:

@@ -96,7 +96,7 @@ def _covariance(scatter: Matrix, prior: Matrix, errors: Matrix, scale: float) ->
     first = np.linalg.inv(scatter / variance + np.diag(prior**-2))
     fitted = float((scatter * first).sum()) / variance
     variance *= len(errors) / max(len(errors) - fitted, 1.0)
-    return np.linalg.inv(scatter / variance + np.diag(prior**-2))
+    return np.asarray(np.linalg.inv(scatter / variance + np.diag(prior**-2)), np.float64)
 
 
 def _without_rhythm(

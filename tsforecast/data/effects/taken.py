@@ -55,7 +55,7 @@ class Taken:
         size = sign * np.sqrt(np.square(self.doubt).sum(-1))
         return moved(values, size[..., None], *(x[..., None, None] for x in self.link.T[:2]))
 
-    def drawn(self, paths: list[Array], generator: torch.Generator | None = None) -> list[Array]:
+    def drawn(self, paths: list[NDArray[Any]], generator: torch.Generator | None = None) -> list[Array]:
         """Return paths (path, time[, target]) of each series with effects, whose coefficients are drawn for each."""
         found = []
         for k, (path, effect, link) in enumerate(zip(paths, self.effect, self.link, strict=True)):

@@ -59,6 +59,19 @@ def read_table(source: Path | pd.DataFrame, columns: Columns, rows: int | None =
     return in_long_form(table)
 
 
+def names_in(path: Path) -> list[str]:
+    """Return the names of the columns of a file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it can not be read.
+    """
+    if is_parquet(expect_file(path)):
+        return [str(name) for name in next(parquet_parts(path, SAMPLE)).columns]
+    check_packed(path)
+    return _of_text(path, lambda layout: [str(name) for name in first_rows(path, layout).columns])
+
+
 def check_form(path: Path, columns: Columns) -> None:
     """Refuses a table that is not readable, or lacks a column, by its first rows: as `read_table` does, and quickly.
 
