@@ -1,4 +1,4 @@
-"""Effects of covariates as curves with intervals, and what a forecast loses without each of them."""
+"""Effects of covariates as curves with intervals, and the loss of forecasts without each of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ Entry = dict[str, Any]
 
 
 def effect_curves(predictor: StateSpacePredictor) -> pd.DataFrame:
-    """Return what each covariate does to a value of usual size, with a row for each value of the covariate.
+    """Return the effect of each covariate on a value of usual size, with a row for each value of the covariate.
 
     A covariate and its means over the past have the value; the others have their means. What is not linear in sums, by
     a logarithmic scale, is the effect on a value as large as its series is on average.
@@ -45,7 +45,7 @@ def importance(
     *,
     windows: int = 4,
 ) -> pd.DataFrame:
-    """Return what forecasts lose without each covariate, measured on the last windows of the data.
+    """Return the loss of forecasts without each covariate, measured on the last windows of the data.
 
     Curves are fitted to what lies before these windows, with all covariates and without each, which changes no other
     column. The same model forecasts what is left. A loss is the sum of quantile losses at tenths, by that of the

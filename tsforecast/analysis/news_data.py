@@ -18,7 +18,7 @@ Entry = dict[str, Any]
 
 
 def on_common_steps(predictor: StateSpacePredictor, before: Entry, after: Entry) -> tuple[Entry, Entry, Entry, int]:
-    """Return a series before, with covariates after, and after, on the same steps; and how many of these are new.
+    """Return a series before, with covariates after, and after, on the same steps; and the number of new steps.
 
     Missing steps stand at the end of the series before. Where curves of covariates are taken from targets, they are.
 

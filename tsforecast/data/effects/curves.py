@@ -1,4 +1,4 @@
-"""Tables of fitted curves: what each covariate does, value by value."""
+"""Tables of fitted curves: the effect of each covariate, value by value."""
 
 from collections.abc import Sequence
 

@@ -152,13 +152,13 @@ class Effects:
 
     @property
     def nothing(self) -> Array:
-        """Return the size and the means over the past of a series that has not begun, which are NaN."""
+        """Return the size and the means over the past of a series that has not begun: NaN."""
         return np.full(1 + self.basis.num_means, np.nan)
 
     def along(
         self, names: Sequence[str | None], times: Any, covariates: Array, before: Array
     ) -> tuple[Array, Array, Array]:
-        """Return effects (series, time), in sizes of the series, what they may differ by, and the means behind them.
+        """Return effects (series, time), in sizes of the series, their uncertainty, and the means behind them.
 
         Differences are (series, time, direction), times independent standard normal numbers, one for each direction.
         Means over the past are (series, mean).
