@@ -72,7 +72,7 @@ def splines(values: Matrix, knots: tuple[float, ...]) -> Matrix:
 
 @lru_cache(maxsize=1000)
 def _pieces(knots: tuple[float, ...]) -> PPoly:
-    """Return all splines over knots as polynomials between them, which are evaluated faster."""
+    """Return all splines over knots as polynomials between them, for speed."""
     full = np.concatenate([[knots[0]] * _DEGREE, knots, [knots[-1]] * _DEGREE])
     pieces = [PPoly.from_spline(BSpline(full, one, _DEGREE)) for one in np.eye(len(knots) + _DEGREE - 1)]
     return PPoly(np.stack([one.c for one in pieces], -1), pieces[0].x)

@@ -1,4 +1,4 @@
-"""Columns of the calendar, which stand beside those of covariates, so that no covariate takes their place."""
+"""Columns of the calendar beside those of covariates, so that no covariate takes their place."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -152,7 +152,7 @@ class Effects:
 
     @property
     def nothing(self) -> Array:
-        """Return the size and the means over the past of a series that has not begun, which are NaN."""
+        """Return the size and the means over the past of a series that has not begun: NaN."""
         return np.full(1 + self.basis.num_means, np.nan)
 
     def along(

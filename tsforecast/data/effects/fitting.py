@@ -1,4 +1,4 @@
-"""The fit of effects of covariates: which basis, on which scale, with which coefficients."""
+"""The fit of effects of covariates: basis, scale and coefficients."""
 
 import hashlib
 import logging
@@ -161,7 +161,7 @@ def _fitted(
 
 
 def _factor(covariance: Array, columns: Array) -> Array:
-    """Return a narrow matrix whose product with itself is nearly a covariance, (column, direction).
+    """Return a narrow root of a covariance, (column, direction): its product with itself is nearly that.
 
     Directions are left out that are the least of the variance of sums of the columns, on average over their rows.
     """

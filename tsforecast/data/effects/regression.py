@@ -16,7 +16,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fit:
-    """Coefficients, and how well they fit.
+    """Coefficients and their fit.
 
     Attributes:
         coefficients: Of each column.
