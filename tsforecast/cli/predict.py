@@ -1,20 +1,17 @@
 """`tsforecast predict RUN`: forecasts beyond the end of the data, into a file."""
 
 import logging
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from gluonts.model import Forecast
 
-from tsforecast.cli import bulk_options, irregular, runs
+from tsforecast.cli import bulk_options, forecast_tables, irregular, runs
 from tsforecast.cli.commands import Predict
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.opened import Opened
 from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets.survey import read_survey
-from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
 from tsforecast.progress import follow
@@ -33,7 +30,7 @@ def run(chosen: Predict) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     out = Path(chosen.output)
-    levels = bulk_options.levels(chosen.quantiles)
+    levels = forecast_tables.levels(chosen.quantiles)
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
     if opened.is_irregular:
         return irregular.answer("predict", chosen, opened.folder, opened.trained)
@@ -67,7 +64,7 @@ def run(chosen: Predict) -> int:
     shown = follow(forecasts, "forecasts", len(entries), "series")
     kept = None if chosen.paths else levels
     weights: dict[str, float] = {}
-    bulk_options.write(weighed(shown, weights), kept, columns.targets, task.columns, out)
+    forecast_tables.write(forecast_tables.weighed(shown, weights), kept, columns.targets, task.columns, out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
         if weight >= 0.005 * len(entries):
             log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
@@ -82,15 +79,6 @@ def _num_samples(chosen: Predict, predictor: StateSpacePredictor, length: int, s
     batch = min(predictor.batch_size, series)
     check_forecast_memory(batch, length * net.data.num_targets, num_samples, predictor.has_marginals)
     return num_samples
-
-
-def weighed(forecasts: Iterable[Forecast], weights: dict[str, float]) -> Iterator[Forecast]:
-    """Return forecasts as they come, and add up the weights of the models of a bank."""
-    for forecast in forecasts:
-        if isinstance(forecast, ExactForecast):
-            for name, weight in forecast.weights.items():
-                weights[name] = weights.get(name, 0.0) + weight
-        yield forecast
 
 
 def _from_start(task: ForecastTask, start: str) -> ForecastTask:

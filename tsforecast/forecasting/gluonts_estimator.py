@@ -123,6 +123,14 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         assert isinstance(found, StateSpacePredictor)
         return found
 
+    def train_from(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, predictor: Any, training_data: Any, validation_data: Any = None, **others: Any
+    ) -> StateSpacePredictor:
+        """Return the predictor of `train_model` from the weights of a predictor on; it takes the other arguments."""
+        found = self.train_model(training_data, validation_data, from_predictor=predictor, **others).predictor
+        assert isinstance(found, StateSpacePredictor)
+        return found
+
     # GluonTS' hooks, of a training on a grid.
 
     def create_transformation(self) -> Prepare:

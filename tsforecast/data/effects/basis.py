@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.interpolate import BSpline
-from scipy.signal import lfilter
 
 from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings, steps_per_day
 
@@ -68,6 +66,8 @@ class Signal:
 
 def splines(values: Matrix, knots: tuple[float, ...]) -> Matrix:
     """Return cubic B-splines (time, knots + 2) over knots; beyond the last ones they stay as they are."""
+    from scipy.interpolate import BSpline  # takes half a second to import, and few data have covariates
+
     low, high = knots[0], knots[-1]
     full = np.concatenate([[low] * _DEGREE, knots, [high] * _DEGREE])
     return BSpline.design_matrix(np.clip(values, low, high), full, _DEGREE).toarray()
@@ -108,6 +108,8 @@ def smoothed(values: Matrix, half_life: float, before: float | None) -> tuple[Ma
         half_life: In steps.
         before: The mean before the first; None to begin with this.
     """
+    from scipy.signal import lfilter  # likewise
+
     keep = 0.5 ** (1 / half_life)
     begin = values[0] if before is None else before
     found, _ = lfilter([1 - keep], [1, -keep], values, zi=[keep * begin])
