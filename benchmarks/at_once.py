@@ -50,7 +50,9 @@ def by_method(name: str, case: str, file: str) -> None:
     _, _, freq, season, horizon = CASES[case]
     frame = pd.read_csv(file, parse_dates=["ds"])
     fitted = StatsForecast(models=[getattr(models, name)(season_length=season)], freq=freq, n_jobs=1)
-    fitted.forecast(df=frame, h=horizon, level=[80]).to_csv(f"{file}-{name}.csv")
+    found = fitted.forecast(df=frame, h=horizon, level=[80])
+    assert isinstance(found, pd.DataFrame)
+    found.to_csv(f"{file}-{name}.csv")
 
 
 def measured(words: list[str], folder: str) -> dict[str, float]:

@@ -97,7 +97,7 @@ def _trained(model: str, task: ForecastTask, entries: list[dict[str, Any]], seed
 
     # Of a few short series, windows of a large batch would be the same again and again.
     windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
-    options = {"seed": seed, "batch_size": int(np.clip(windows // 4, 8, _BATCH))}
+    options: dict[str, Any] = {"seed": seed, "batch_size": int(np.clip(windows // 4, 8, _BATCH))}
     options["trainer_kwargs"] = {"enable_progress_bar": False}
     return StateSpaceEstimator(model, task.freq, task.prediction_length, **options).train(entries)
 

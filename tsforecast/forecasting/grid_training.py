@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from gluonts.model import Predictor
 
 from tsforecast.core import kernels
 from tsforecast.data.calendar.frequency import default_season
@@ -131,7 +130,7 @@ class GridTraining:
         largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
         check_entries(data, self.freq, min_longest=future + 1, support=support, largest=largest)
 
-    def with_effects(self, data: Any, wanted: str, from_predictor: Predictor | None) -> "GridTraining":
+    def with_effects(self, data: Any, wanted: str, from_predictor: StateSpacePredictor | None) -> "GridTraining":
         """Return the training with the effects of covariates that are taken from targets before the model sees them.
 
         Args:
@@ -159,7 +158,9 @@ class GridTraining:
         """Return entries without the effects of covariates."""
         return data if data is None or self.effects is None else Adjusted(data, self.effects)
 
-    def for_data(self, data: Any, use_feat_static_cat: bool, from_predictor: Predictor | None) -> "GridTraining":
+    def for_data(
+        self, data: Any, use_feat_static_cat: bool, from_predictor: StateSpacePredictor | None
+    ) -> "GridTraining":
         """Return the training with all that the data say, which are checked; it fits the predictor to start from."""
         self.check(data, self.prediction_length if self.far else self.train_horizon)
         found = summarise(data, use_feat_static_cat)
