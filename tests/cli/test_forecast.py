@@ -30,7 +30,7 @@ def file(shops, tmp_path, monkeypatch):
 def _few_steps(monkeypatch):
     """A step for each epoch: how well it forecasts is looked at in `test_at_once.py`."""
     few = functools.partial(StateSpaceEstimator, num_batches_per_epoch=1)
-    monkeypatch.setattr("tsforecast.forecasting.at_once.StateSpaceEstimator", few)
+    monkeypatch.setattr("tsforecast.forecasting.estimator.StateSpaceEstimator", few)
 
 
 def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):

@@ -71,6 +71,26 @@ def test_help_and_errors_of_usage_import_no_torch():
     assert done.returncode == 0, done.stderr
 
 
+FORECAST = """
+import sys
+from tsforecast.cli import main
+assert main(["forecast", "sales.csv", "--horizon", "6"]) == 0
+heavy = {"lightning", "torchmetrics", "torch._dynamo", "sympy", "scipy", "statsforecast", "sklearn"}
+assert not heavy & {*sys.modules}, heavy & {*sys.modules}
+"""
+
+
+def test_forecasts_at_once_import_nothing_that_trains(tmp_path):
+    months = [
+        f"{2020 + month // 12}-{month % 12 + 1:02}-01,{100 + month + 9 * (month % 12 == 11)}" for month in range(36)
+    ]
+    (tmp_path / "sales.csv").write_text("\n".join(["date,sales", *months]))
+    done = subprocess.run([sys.executable, "-c", FORECAST], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "sales-forecasts.csv").is_file()
+    assert (tmp_path / "sales-forecasts.png").is_file()
+
+
 def test_commands_of_learners_import_nothing_that_trains_forecasters():
     script = (
         "import sys, tsforecast.cli.bandit, tsforecast.cli.optimise, tsforecast.cli.stream\n"

@@ -36,7 +36,8 @@ def table() -> pd.DataFrame:
 @pytest.fixture
 def few_steps(monkeypatch):
     """A step for each epoch, where it does not matter how well forecasts are."""
-    monkeypatch.setattr(at_once, "StateSpaceEstimator", functools.partial(StateSpaceEstimator, num_batches_per_epoch=1))
+    few = functools.partial(StateSpaceEstimator, num_batches_per_epoch=1)
+    monkeypatch.setattr("tsforecast.forecasting.estimator.StateSpaceEstimator", few)
 
 
 def test_a_table_becomes_forecasts_in_its_own_words(table):

@@ -641,7 +641,7 @@ def test_sigterm_ends_a_training_within_its_step(monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         went_on.append(True)
 
-    monkeypatch.setattr("tsforecast.models.base.AbstractForecaster.training_step", stopped)
+    monkeypatch.setattr("tsforecast.forecasting.lightning_module.ForecasterInTraining.training_step", stopped)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # libraries of other tests have handlers of their own
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -671,7 +671,7 @@ def test_validation_keeps_the_best_weights(tmp_path):
     def spoil(trainer, module):
         if trainer.current_epoch == 2:
             with torch.no_grad():
-                module.dynamics.parameters_of_series.population += 4.0
+                module.forecaster.dynamics.parameters_of_series.population += 4.0
 
     def remember(trainer, module):
         seen[float(trainer.callback_metrics["val_loss"])] = flat(module)

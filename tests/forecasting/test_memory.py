@@ -7,6 +7,7 @@ import torch
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.forecasting import memory
+from tsforecast.forecasting.lightning_module import ForecasterInTraining
 from tsforecast.forecasting.memory import bytes_of_step, windows_within
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
@@ -37,13 +38,14 @@ def test_a_training_measures_its_steps_and_takes_fewer_windows(monkeypatch):
         return 2**30 // 3  # as if it were much more
 
     monkeypatch.setattr("tsforecast.forecasting.grid_training.bytes_of_step", measured)
-    loss = type(estimator.train(entries).network).training_step
+    estimator.train(entries)
+    loss = ForecasterInTraining.training_step
     assert seen[0] > 4 * 35  # a number of each step, at least
 
     def step(self, batch, index):
         sizes.append(len(batch["past_target"]))
         return loss(self, batch, index)
 
-    monkeypatch.setattr("tsforecast.models.base.AbstractForecaster.training_step", step)
+    monkeypatch.setattr("tsforecast.forecasting.lightning_module.ForecasterInTraining.training_step", step)
     estimator.train(entries)
     assert sizes == [int(memory.BYTES // (2**30 // 3))]

@@ -13,6 +13,7 @@ from tsforecast import StateSpaceEstimator
 from tsforecast.core import Gaussian, kalman
 from tsforecast.models import MODELS
 from tsforecast.models import make_model as build
+from tsforecast.models.parts import bank_inference
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.objectives import crps_of_mixture
 from tsforecast.models.parts.units import near, scaled
@@ -278,6 +279,24 @@ def test_changes_over_gaps_do_not_count():
         expected = (first + torch.where(pairs == 2, late, 0.0)) / pairs
     assert torch.equal(*losses)
     torch.testing.assert_close(unit, expected, rtol=1e-6, atol=0)
+
+
+def test_a_long_window_is_scored_on_steps_that_lie_evenly(monkeypatch):
+    """In the same unit as on all of its steps."""
+    bank = make_model("bank-crps")
+    batch = make_batch(bank, entries_of("bank-crps"))
+    batch["future_observed"][0, 0] = False
+    with torch.no_grad():
+        belief, future = bank.filter(batch)[0], bank.inference.slice_of(batch, "future")
+        values, seen = future.values.squeeze(-1).T / belief.bank.size, batch["future_observed"].squeeze(-1)
+        score = crps_of_mixture(bank.inference._mixture(belief.bank, Series.of(batch), future), values, seen)
+        whole = bank.loss(batch)
+        monkeypatch.setattr(bank_inference, "_SCORED", 2)
+        ends = bank.loss(batch)
+    unit = score.sum(1) / seen.sum(1) / whole
+    expected = score[:, [0, -1]].sum(1) / seen[:, [0, -1]].sum(1).clamp_min(1)
+    assert score.shape[1] > 2
+    torch.testing.assert_close(ends * unit, expected, rtol=1e-6, atol=0)
 
 
 def test_the_future_has_the_likelihood_of_the_mixture():

@@ -32,6 +32,7 @@ from tests.models.cases import (
 )
 from tests.models.noise import no_noise, shared_noise
 from tsforecast.core import Gaussian
+from tsforecast.forecasting.lightning_module import ForecasterInTraining
 from tsforecast.models import FORMAT, INPUT_NAMES, MODELS, Belief, ExactInference, Series
 from tsforecast.models.parts.bank_inference import BankInference
 from tsforecast.models.parts.joint_inference import JointInference
@@ -488,13 +489,14 @@ def test_forecasts_draw_from_the_given_generator(case):
 def test_checkpoints_load_without_running_code(case, tmp_path):
     model, entries = model_and_entries(case)
     model = model.float()
-    model.configure_optimizers = lambda: torch.optim.SGD(model.parameters(), lr=1e-4)
+    in_training = ForecasterInTraining(model)
+    in_training.configure_optimizers = lambda: torch.optim.SGD(model.parameters(), lr=1e-4)
     trainer = pl.Trainer(
         default_root_dir=tmp_path, max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False,
         enable_model_summary=False, enable_checkpointing=False,
     )  # fmt: skip
     batch = {name: value for name, value in make_batch(model, entries).items() if isinstance(value, torch.Tensor)}
-    trainer.fit(model, torch.utils.data.DataLoader([batch], batch_size=None))
+    trainer.fit(in_training, torch.utils.data.DataLoader([batch], batch_size=None))
     trainer.save_checkpoint(tmp_path / "some.ckpt")
     assert torch.load(tmp_path / "some.ckpt", weights_only=True)["tsforecast_format"] == FORMAT
     again = type(model).load_from_checkpoint(tmp_path / "some.ckpt")
@@ -540,17 +542,18 @@ def test_a_loss_that_is_not_finite_stops_the_training(case, monkeypatch):
     model, entries = model_and_entries(case)
     monkeypatch.setattr(model, "loss", lambda batch: torch.full((3,), torch.nan))
     with pytest.raises(FloatingPointError, match="learning_rate"):
-        model.training_step(make_batch(model, entries), 0)
+        ForecasterInTraining(model).training_step(make_batch(model, entries), 0)
 
 
 def test_a_gradient_that_is_not_finite_stops_the_training_before_it_is_taken():
     model, entries = model_and_entries("gls")
-    model.training_step(make_batch(model, entries), 0).backward()
+    in_training = ForecasterInTraining(model)
+    in_training.training_step(make_batch(model, entries), 0).backward()
     optimizer = torch.optim.SGD(model.parameters())
-    model.on_before_optimizer_step(optimizer)
+    in_training.on_before_optimizer_step(optimizer)
     model.dynamics.emission.grad[0, 0] = torch.inf
     with pytest.raises(FloatingPointError, match="gradient of the training loss became inf at step 0"):
-        model.on_before_optimizer_step(optimizer)
+        in_training.on_before_optimizer_step(optimizer)
 
 
 @pytest.mark.parametrize("case", ["gls", "rsgls"])
@@ -559,11 +562,12 @@ def test_what_training_draws_follows_from_the_seed(case, monkeypatch):
     for seed in (None, 3, 4):
         model, entries = model_and_entries(case)
         model.training_options = dataclasses.replace(model.training_options, seed=seed)
-        monkeypatch.setattr(model, "log", lambda *_, **__: None)
+        in_training = ForecasterInTraining(model)
+        monkeypatch.setattr(in_training, "log", lambda *_, **__: None)
         batch = make_batch(model, entries)
         torch.manual_seed(0)
         state = torch.get_rng_state()
-        steps = [(model.training_step, 0), (model.training_step, 1), (model.validation_step, 0)]
+        steps = [(in_training.training_step, 0), (in_training.training_step, 1), (in_training.validation_step, 0)]
         losses[seed] = [step(batch, index).item() for step, index in steps]
         untouched = torch.equal(state, torch.get_rng_state())
         assert untouched == (case == "gls" or seed is not None)

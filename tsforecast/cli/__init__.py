@@ -126,15 +126,15 @@ def _run(name: str, chosen: Any) -> int:
     Raises:
         ValueError: If Lightning refuses the options of its trainer, among others.
     """
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
-
     try:
         command = import_module(f"tsforecast.cli.{name}")
         if threads := getattr(chosen, "threads", None):
             import_module("torch").set_num_threads(threads)
         return command.run(chosen)
-    except MisconfigurationException as error:
-        raise ValueError(str(error)) from error
+    except Exception as error:
+        if type(error).__name__ == "MisconfigurationException":  # of Lightning, which many commands do not import
+            raise ValueError(str(error)) from error
+        raise
 
 
 def _print_completion(arguments: Sequence[str]) -> int:

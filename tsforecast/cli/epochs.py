@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 from tsforecast.cli import runs
-from tsforecast.models import AbstractForecaster
+from tsforecast.forecasting.lightning_module import ForecasterInTraining
 from tsforecast.progress import LINE_EVERY, is_watched
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def progress(epochs: int) -> pl.Callback:
 
 def _done(trainer: pl.Trainer, module: pl.LightningModule) -> int:
     """Return the epochs of the schedule that are done or skipped."""
-    assert isinstance(module, AbstractForecaster)
+    assert isinstance(module, ForecasterInTraining)
     return trainer.current_epoch + module.epochs_ahead
 
 

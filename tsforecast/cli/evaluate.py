@@ -14,6 +14,7 @@ from gluonts.model import Predictor
 from tsforecast.cli import bulk_options, drawn, irregular, options, runs
 from tsforecast.cli.answers import PAGE, write_table
 from tsforecast.cli.commands import Evaluate
+from tsforecast.cli.forecast_tables import SUFFIXES
 from tsforecast.cli.opened import Opened
 from tsforecast.cli.train import estimator_of
 from tsforecast.data import ForecastTask
@@ -69,8 +70,8 @@ def run(chosen: Evaluate) -> int:
 
 def _check_frame(chosen: Evaluate, opened: Opened) -> None:
     """Refuses --frame before anything is computed, where it is no table or goes with none of the data."""
-    if not str(chosen.frame).lower().endswith(bulk_options.SUFFIXES):
-        raise ValueError(f"expected --frame to end with {', '.join(bulk_options.SUFFIXES)}, got {chosen.frame!r}")
+    if not str(chosen.frame).lower().endswith(SUFFIXES):
+        raise ValueError(f"expected --frame to end with {', '.join(SUFFIXES)}, got {chosen.frame!r}")
     if chosen.output or opened.is_irregular:
         raise ValueError("--frame goes with series on a grid, scored in one piece: without --output and --irregular")
 

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from gluonts.model import Forecast
 
-from tsforecast.cli import bulk_options, options
+from tsforecast.cli import forecast_tables
 from tsforecast.cli.commands import Forecast as Chosen
-from tsforecast.cli.predict import weighed
+from tsforecast.cli.given_files import columns
 from tsforecast.data import ForecastTask, read_task
 from tsforecast.data.hierarchy import find_hierarchy, with_levels
 from tsforecast.data.task import with_windows
-from tsforecast.evaluation import fit_baseline, score
+from tsforecast.evaluation.baselines import fit_baseline
+from tsforecast.evaluation.scores import score
 from tsforecast.forecasting.at_once import fitted
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.plots import plot_forecasts, save_figure
@@ -24,7 +25,7 @@ from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 
-_SCORED = 1000  # series of the comparison, at most
+_SCORED = 100  # series of the comparison, at most
 _NAMED = 3  # structures that a line names
 
 
@@ -37,13 +38,13 @@ def run(chosen: Chosen) -> int:
     """
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    levels = bulk_options.levels(chosen.quantiles)
+    levels = forecast_tables.levels(chosen.quantiles)
     path = Path(chosen.data)
     stem = path.name.split(".")[0]
     out = Path(chosen.output or f"{stem}-forecasts.csv")
-    if not out.name.lower().endswith(bulk_options.SUFFIXES):
-        raise ValueError(f"expected --output to end with {', '.join(bulk_options.SUFFIXES)}, got {out.name!r}")
-    roles = options.columns(vars(chosen))
+    if not out.name.lower().endswith(forecast_tables.SUFFIXES):
+        raise ValueError(f"expected --output to end with {', '.join(forecast_tables.SUFFIXES)}, got {out.name!r}")
+    roles = columns(vars(chosen))
     tree, given = None, chosen.hierarchy
     task = read_task(path, chosen.freq, chosen.horizon, columns=with_levels(roles, given), beyond=True)
     if given is not None:
@@ -57,11 +58,11 @@ def run(chosen: Chosen) -> int:
     torch.manual_seed(chosen.seed)
     if tree is None:
         num_samples = 0 if predictor.has_marginals else None
-        found = weighed(predictor.predict(ahead.latest, num_samples=num_samples), weights)
+        found = forecast_tables.weighed(predictor.predict(ahead.latest, num_samples=num_samples), weights)
     else:
         found = predictor.predict_sums(ahead, tree, seed=chosen.seed)
     forecasts = _kept(found, drawn, chosen.plot_series)
-    bulk_options.write(forecasts, levels, ahead.targets, task.columns, out)
+    forecast_tables.write(forecasts, levels, ahead.targets, task.columns, out)
     _tell(predictor, weights, len(ahead.entries))
     log.info("%s: forecasts of %d series, %s of %r each", out, len(ahead.entries), _steps(task), task.freq)
     if drawn:
@@ -98,15 +99,16 @@ def _compare(predictor: StateSpacePredictor, task: ForecastTask | None) -> None:
     """Says how forecasts of the last steps, which the training has not seen, compare to seasonal naive ones."""
     if task is None:
         return
-    part = replace(task, entries=list(task.entries)[:_SCORED])
+    entries = list(task.entries)
+    part = replace(task, entries=entries[:: -(-len(entries) // _SCORED)])
     num_samples = 0 if predictor.has_marginals else None
     pasts = [past for past, _ in part.test()]
     own = score(predictor.predict(pasts, num_samples=num_samples), part.test()).overall
     naive = fit_baseline("seasonal_naive", part.train, part.season, horizon=part.prediction_length)
     other = score(naive.predictor(part.prediction_length).predict(pasts), part.test()).overall
     log.info(
-        "the last %s, held out: CRPS %.3f of the mean size, seasonal naive %.3f; the 80 %% interval held %.0f %%",
-        _steps(task), own["crps"], other["crps"], 100 * own["coverage"]["80"],
+        "the last %s of %s, held out: CRPS %.3f of the mean size, seasonal naive %.3f; the 80 %% interval held %.0f %%",
+        _steps(task), f"{len(part.entries)} series", own["crps"], other["crps"], 100 * own["coverage"]["80"],
     )  # fmt: skip
     if own["crps"] > other["crps"]:
         log.warning("seasonal naive forecasts were better there: `tsforecast train --data FILE` compares more models")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tsforecast.cli import bulk_options, irregular
+from tsforecast.cli import bulk_options, forecast_tables, irregular
 from tsforecast.cli.commands import Impute
 from tsforecast.cli.opened import Opened
 from tsforecast.forecasting.requests import Imputations
@@ -22,7 +22,7 @@ def run(chosen: Impute) -> int:
         ValueError: If the run, the data or an option is not as expected.
         FileNotFoundError: If a file or folder is missing.
     """
-    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
+    levels, out = forecast_tables.levels(chosen.quantiles), Path(chosen.output)
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
     if opened.is_irregular:
         return irregular.answer("impute", chosen, opened.folder, opened.trained)
@@ -36,6 +36,6 @@ def run(chosen: Impute) -> int:
     torch.manual_seed(chosen.seed)
     filled = predictor.impute(task.entries, chosen.num_samples)
     shown = follow(filled, "imputed", len(task.entries), "series")
-    bulk_options.write(shown, None if chosen.paths else levels, opened.columns.targets, task.columns, out)
+    forecast_tables.write(shown, None if chosen.paths else levels, opened.columns.targets, task.columns, out)
     log.info("%s: %d series, every step of them", out, len(task.entries))
     return 0

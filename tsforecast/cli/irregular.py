@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jsonargparse import Namespace
 
-from tsforecast.cli import bulk_options, options, runs, train_parser
+from tsforecast.cli import bulk_options, forecast_tables, options, runs, train_parser
 from tsforecast.cli.commands import Evaluate
 from tsforecast.cli.option_groups import AnswerOptions
 from tsforecast.cli.train_parser import Training
@@ -113,7 +113,7 @@ def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace
     columns = options.columns(vars(chosen), predictor.columns)
     entries, read = predictor.read_named(chosen.data or trained.data, columns)
     times, covariates = predictor.asked_of(entries, chosen.at, chosen.every, inside=command == "impute")
-    levels, out = bulk_options.levels(chosen.quantiles), Path(chosen.output)
+    levels, out = forecast_tables.levels(chosen.quantiles), Path(chosen.output)
     if command == "impute":
         if chosen.paths:
             raise ValueError("--paths goes with predict: interpolation of a run of `train --irregular` has quantiles")

@@ -1,21 +1,18 @@
 """`tsforecast predict RUN`: forecasts beyond the end of the data, into a file."""
 
 import logging
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from gluonts.model import Forecast
 
-from tsforecast.cli import bulk_options, irregular, runs
+from tsforecast.cli import bulk_options, forecast_tables, irregular, runs
 from tsforecast.cli.commands import Predict
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.opened import Opened
 from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets.survey import read_survey
 from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
-from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
 from tsforecast.progress import follow
@@ -34,7 +31,7 @@ def run(chosen: Predict) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     out = Path(chosen.output)
-    levels = bulk_options.levels(chosen.quantiles)
+    levels = forecast_tables.levels(chosen.quantiles)
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
     if opened.is_irregular:
         return irregular.answer("predict", chosen, opened.folder, opened.trained)
@@ -70,7 +67,7 @@ def run(chosen: Predict) -> int:
     shown = follow(forecasts, "forecasts", len(entries), "series")
     kept = None if chosen.paths else levels
     weights: dict[str, float] = {}
-    bulk_options.write(weighed(shown, weights), kept, columns.targets, task.columns, out)
+    forecast_tables.write(forecast_tables.weighed(shown, weights), kept, columns.targets, task.columns, out)
     for name, weight in sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]:
         if weight >= 0.005 * len(entries):
             log.info("%3.0f %%  %s", 100 * weight / len(entries), name)
@@ -86,7 +83,7 @@ def _sums(chosen: Predict, given: Given, opened: Opened, levels: tuple[float, ..
     task = opened.beyond(chosen.data, with_levels(columns, given))
     tree, nodes = find_hierarchy(given, task.ending_together(), columns.items)
     found = opened.predictor().predict_sums(nodes, tree, chosen.num_samples if chosen.paths else None, chosen.seed)
-    bulk_options.write(found, None if chosen.paths else levels, columns.targets, task.columns, out)
+    forecast_tables.write(found, None if chosen.paths else levels, columns.targets, task.columns, out)
     log.info("%s: forecasts of %d sums and %d series", out, len(tree.aggregates), len(tree.bottoms))
     return 0
 
@@ -98,15 +95,6 @@ def _num_samples(chosen: Predict, predictor: StateSpacePredictor, length: int, s
     batch = min(predictor.batch_size, series)
     check_forecast_memory(batch, length * net.data.num_targets, num_samples, predictor.has_marginals)
     return num_samples
-
-
-def weighed(forecasts: Iterable[Forecast], weights: dict[str, float]) -> Iterator[Forecast]:
-    """Return forecasts as they come, and add up the weights of the models of a bank."""
-    for forecast in forecasts:
-        if isinstance(forecast, ExactForecast):
-            for name, weight in forecast.weights.items():
-                weights[name] = weights.get(name, 0.0) + weight
-        yield forecast
 
 
 def _from_start(task: ForecastTask, start: str) -> ForecastTask:

@@ -27,8 +27,8 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.estimator import StateSpaceEstimator
+from tsforecast.forecasting.lightning_module import ForecasterInTraining
 from tsforecast.forecasting.predictor import save_predictor
-from tsforecast.models import AbstractForecaster
 from tsforecast.plots import plot_learning_curve, save_figure
 from tsforecast.progress import warnings_only
 
@@ -195,9 +195,9 @@ def _training(
         return partial(estimator(folder, record, chosen, [timer, lines]).train, task)
 
     def tell_choices(trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert isinstance(module, AbstractForecaster)
+        assert isinstance(module, ForecasterInTraining)
         if "chosen" not in record:
-            record["chosen"] = choices(chosen, task, forecaster.on_grid, module)
+            record["chosen"] = choices(chosen, task, forecaster.on_grid, module.forecaster)
             runs.write_record(folder, record)
             tell(record["chosen"])
 

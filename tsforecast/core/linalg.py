@@ -23,8 +23,12 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 @functools.lru_cache(maxsize=1024)
 def broadcast_shapes(*shapes: tuple[int, ...]) -> torch.Size:
-    """Return the broadcast shape from a cache, since torch takes longer for it than for a product of small matrices."""
-    return torch.broadcast_shapes(*shapes)
+    """Return the broadcast shape from a cache, since torch takes longer for it than for a product of small matrices.
+
+    `torch.broadcast_shapes` would import SymPy, in a second.
+    """
+    scalar = torch.empty((), device="cpu")
+    return torch.broadcast_tensors(scalar, *(scalar.expand(shape) for shape in shapes))[0].shape
 
 
 def check_factor(info: Int[Tensor, "*index"] | None, names: tuple[str, ...], what: str) -> None:

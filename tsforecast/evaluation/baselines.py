@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from gluonts.dataset import Dataset
 from gluonts.model import Forecast, Predictor, QuantileForecast
-from scipy.stats import norm
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.evaluation.classical import CLASSICS, INSTALL, Classical, is_installed, plausible
@@ -28,7 +28,7 @@ from tsforecast.progress import follow
 logger = logging.getLogger(__name__)
 
 _LEVELS = np.array(LEVELS)
-_NORMAL = norm.ppf(_LEVELS)
+_NORMAL = np.array([NormalDist().inv_cdf(level) for level in _LEVELS])
 _CYCLES = 3  # of a season that a history must have
 
 # How a series is forecast where it is not as the name says.

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 _LEAST_CELLS = 6  # series times blocks of windows from which an interval is made
 
@@ -95,5 +94,7 @@ def paired_difference(first: pd.DataFrame, second: pd.DataFrame, *, block: int =
     if cells.size < _LEAST_CELLS:
         return Difference(estimate, -np.inf, np.inf, basis=basis)
     certain = sum(v**2 / (len(x) - 1) for v, x in zip(within, sums, strict=True) if len(x) > 1)
+    from scipy import stats  # takes a second to import
+
     half = stats.t.ppf(0.975, variance**2 / certain) * np.sqrt(variance) if certain else 0.0
     return Difference(estimate, float(estimate - half), float(estimate + half), basis=basis)

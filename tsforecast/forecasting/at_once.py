@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
@@ -12,7 +13,8 @@ from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.estimator import StateSpaceEstimator
+from tsforecast.forecasting.arguments import AUTO
+from tsforecast.forecasting.grid_training import GridTraining, build_kernels
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 
@@ -91,13 +93,30 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         entries = [entries[number] for number in sorted(order)]
     if not learns:
         log.info("parameters stay those that other series have taught, as of few series or long training windows")
-    trainer = {"enable_progress_bar": False} | ({} if learns else {"max_epochs": 0})
-    # Of a few short series, windows of a large batch would be the same again and again.
-    windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
-    options = {"seed": seed, "batch_size": int(np.clip(windows // 4, 8, _BATCH)), "trainer_kwargs": trainer}
-    estimator = StateSpaceEstimator("bank", task.freq, task.prediction_length, **options)
-    predictor = estimator.train(entries)
+    predictor = _trained(task, entries, seed) if learns else _conditioned(task, entries, seed)
     # By which a table of the same form is read again: entries alone say nothing of them.
     predictor.columns = None if task.columns is None else as_lists(task.columns)
     predictor.categories = task.categories or None
     return predictor
+
+
+def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> StateSpacePredictor:
+    """Return what forecasts series after a training on them."""
+    from tsforecast.forecasting.estimator import StateSpaceEstimator  # Lightning takes seconds to import
+
+    # Of a few short series, windows of a large batch would be the same again and again.
+    windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
+    options: dict[str, Any] = {"seed": seed, "batch_size": int(np.clip(windows // 4, 8, _BATCH))}
+    options["trainer_kwargs"] = {"enable_progress_bar": False}
+    return StateSpaceEstimator("bank", task.freq, task.prediction_length, **options).train(entries)
+
+
+def _conditioned(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> StateSpacePredictor:
+    """Return a bank whose parameters are those that other series have taught."""
+    sizes = task.freq, task.prediction_length, {}, _BATCH, None, seed
+    training = GridTraining("bank", *sizes).with_past(entries).with_lengths(None, None, None, "cpu")
+    training = training.with_effects(entries, AUTO, None)
+    build_kernels()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return training.for_data(training.adjusted(entries), True, None).predictor()

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from gluonts.dataset.field_names import FieldName
-from gluonts.torch.model.predictor import PyTorchPredictor
 
 from tsforecast.data.buckets.tally import Tally
 from tsforecast.data.checks import as_numbers
@@ -239,7 +238,7 @@ def _check_codes(highest: np.ndarray, count: int) -> None:
         )
 
 
-def adopt(found: DataSummary, predictor: PyTorchPredictor) -> DataSummary:
+def adopt(found: DataSummary, predictor: Any) -> DataSummary:
     """Return the summary of new data for a model that starts from the weights of a predictor.
 
     The predictor's series and categories keep their places, and its units stay. Series that it does not know have the

@@ -10,7 +10,6 @@ import lightning.pytorch as pl
 import torch
 from gluonts.itertools import Cached
 from gluonts.torch.model.estimator import TrainOutput
-from gluonts.torch.model.predictor import PyTorchPredictor
 
 from tsforecast.data.calendar.frequency import period_alias
 from tsforecast.data.irregular import nanoseconds
@@ -23,6 +22,7 @@ from tsforecast.forecasting.clock_training import ClockTraining, default_epochs
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
 from tsforecast.forecasting.grid_training import BATCH, CURVES, GridTraining
 from tsforecast.forecasting.pace import Pace
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset, with_regimes
 from tsforecast.forecasting.selection import Selection
 from tsforecast.forecasting.training import fit
@@ -175,7 +175,7 @@ class StateSpaceEstimator(AbstractEstimator):
         self,
         training_data: Any,
         validation_data: Any = None,
-        from_predictor: PyTorchPredictor | None = None,
+        from_predictor: StateSpacePredictor | None = None,
         shuffle_buffer_length: int | None = None,
         cache_data: bool = False,
         ckpt_path: str | Path | None = None,
@@ -215,7 +215,7 @@ class StateSpaceEstimator(AbstractEstimator):
             module, loader, predictor = self.on_clock.begun(training_data, columns_of(columns))
             trainer = self._fitted(module, loader, None, ckpt_path)
             module.eval()
-            return TrainOutput(predictor.input_transform, module, trainer, predictor)
+            return TrainOutput(predictor.input_transform, module, trainer, predictor)  # pyright: ignore[reportArgumentType]
         self._find_freq(training_data, columns)
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO and from_predictor is not None:
@@ -230,7 +230,7 @@ class StateSpaceEstimator(AbstractEstimator):
         self,
         training_data: Any,
         validation_data: Any,
-        from_predictor: PyTorchPredictor | None,
+        from_predictor: StateSpacePredictor | None,
         shuffle_buffer_length: int | None,
         cache_data: bool,
         ckpt_path: str | Path | None,
@@ -255,7 +255,8 @@ class StateSpaceEstimator(AbstractEstimator):
         if validation_data is not None:
             validation = self.create_validation_data_loader(prepare(validation_data), module)
         trainer = self._fitted(module, loader, validation, ckpt_path)
-        return TrainOutput(transformation, module, trainer, self.create_predictor(transformation, module))
+        predictor = self.create_predictor(transformation, module)
+        return TrainOutput(transformation, module, trainer, predictor)  # pyright: ignore[reportArgumentType]
 
     def _fitted(self, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> pl.Trainer:
         """Return the trainer that has trained a module."""
@@ -269,7 +270,7 @@ class StateSpaceEstimator(AbstractEstimator):
         return fit(module, loader, validation, options, checkpoint)
 
     def settled(
-        self, data: Iterable[dict[str, Any]], from_predictor: PyTorchPredictor | None = None
+        self, data: Iterable[dict[str, Any]], from_predictor: StateSpacePredictor | None = None
     ) -> "StateSpaceEstimator":
         """Return the estimator with all that data decide: a model for "auto", a preset, the lags of a `markov`.
 
@@ -309,7 +310,7 @@ class StateSpaceEstimator(AbstractEstimator):
         self.selection = choose(self, data, compared)
         return self.selection
 
-    def _initial(self, from_predictor: PyTorchPredictor | None) -> AbstractForecaster:
+    def _initial(self, from_predictor: StateSpacePredictor | None) -> AbstractForecaster:
         """Return the module that training begins with."""
         with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
             if self.seed is not None:

@@ -10,7 +10,6 @@ import pandas as pd
 import torch
 from gluonts.core import fqname_for
 from gluonts.torch.model.estimator import PyTorchLightningEstimator
-from gluonts.torch.model.predictor import PyTorchPredictor
 from gluonts.transform import Transformation
 
 from tsforecast.data.checks import refuse_endless
@@ -77,7 +76,7 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         return {"freq": first["start"].freqstr}
 
     def _entries(
-        self, training: Any, validation: Any, columns: Any, from_predictor: PyTorchPredictor | None
+        self, training: Any, validation: Any, columns: Any, from_predictor: StateSpacePredictor | None
     ) -> tuple[Any, Any]:
         """Return data entries, made from data frames where these are given; their columns and categories are kept."""
         self._columns = self._categories = None
@@ -88,7 +87,7 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         for data in (training, validation):
             if isinstance(data, pd.DataFrame):
                 if self._columns is None:
-                    known = from_predictor if isinstance(from_predictor, StateSpacePredictor) else None
+                    known = from_predictor
                     self._columns = columns_of(known.columns if columns is None and known is not None else columns)
                     self._categories = None if known is None else known.categories
                 options = {"columns": self._columns, "categories": self._categories}
@@ -123,6 +122,14 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         assert isinstance(found, StateSpacePredictor)
         return found
 
+    def train_from(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, predictor: Any, training_data: Any, validation_data: Any = None, **others: Any
+    ) -> StateSpacePredictor:
+        """Return the predictor of `train_model` from the weights of a predictor on; it takes the other arguments."""
+        found = self.train_model(training_data, validation_data, from_predictor=predictor, **others).predictor
+        assert isinstance(found, StateSpacePredictor)
+        return found
+
     # GluonTS' hooks, of a training on a grid.
 
     def create_transformation(self) -> Prepare:
@@ -130,8 +137,8 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         with torch.random.fork_rng(devices=[]):  # the weights of this model are not used
             return self.on_grid.preparation(self.create_lightning_module().dynamics.season_names)
 
-    def create_lightning_module(self) -> AbstractForecaster:
-        """Return the untrained model."""
+    def create_lightning_module(self) -> AbstractForecaster:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the untrained model, which `training.fit` gives to Lightning."""
         return self.on_grid.module()
 
     def create_training_data_loader(
@@ -147,7 +154,9 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         """Return a loader of the last window of each series that has one."""
         return self.on_grid.validation_loader(data, module)
 
-    def create_predictor(self, transformation: Transformation, module: Any) -> StateSpacePredictor:
+    def create_predictor(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, transformation: Transformation, module: Any
+    ) -> StateSpacePredictor:
         """Return the predictor of a trained model, with what prepares its input."""
         return StateSpacePredictor(
             module,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from gluonts.torch.model.predictor import PyTorchPredictor
 
+from tsforecast.core import kernels
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.checks import check_entries, refuse_endless
 from tsforecast.data.effects.effects import COVARIATES, Effects
@@ -38,6 +38,7 @@ from tsforecast.forecasting.lengths import (
     windows_by_length,
 )
 from tsforecast.forecasting.memory import bytes_of_step, measured_on, windows_within
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 from tsforecast.models.parts.component_names import longest_cycle
 from tsforecast.models.parts.units import largest_value
@@ -93,14 +94,22 @@ class GridTraining:
     effects: Effects | None = None
 
     def with_lengths(
-        self, context_length: int | None, train_length: int | None, train_horizon: int | None
+        self, context_length: int | None, train_length: int | None, train_horizon: int | None, device: str = "meta"
     ) -> "GridTraining":
         """Return the training with lengths of windows, by frequency where they are None.
+
+        Args:
+            context_length: Steps of the past in a window.
+            train_length: Steps at the end of each series that are trained on.
+            train_horizon: Steps of the future in a window.
+            device: Of the model that checks the options. On "meta" it allocates nothing, but torch imports what
+                programs are compiled with, in seconds.
 
         Raises:
             ValueError: If a hyperparameter is not known, or out of its range.
         """
-        with torch.device("meta"):  # refuses bad options before data are read, and allocates nothing
+        # It refuses bad options before data are read.
+        with torch.random.fork_rng(devices=[]), torch.device(device):
             options = {**self.hyperparameters, "freq": self.freq, "prediction_length": self.prediction_length}
             seasons = make_model(MODELS[self.model], **options).dynamics.season_names
         cycle = longest_cycle(seasons, self.freq)
@@ -131,7 +140,7 @@ class GridTraining:
         largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
         check_entries(data, self.freq, min_longest=future + 1, support=support, largest=largest)
 
-    def with_effects(self, data: Any, wanted: str, from_predictor: PyTorchPredictor | None) -> "GridTraining":
+    def with_effects(self, data: Any, wanted: str, from_predictor: StateSpacePredictor | None) -> "GridTraining":
         """Return the training with the effects of covariates that are taken from targets before the model sees them.
 
         Args:
@@ -164,7 +173,9 @@ class GridTraining:
         data = data if data is None or self.effects is None else Adjusted(data, self.effects)
         return data if data is None or not self.num_past else WithPast(data)
 
-    def for_data(self, data: Any, use_feat_static_cat: bool, from_predictor: PyTorchPredictor | None) -> "GridTraining":
+    def for_data(
+        self, data: Any, use_feat_static_cat: bool, from_predictor: StateSpacePredictor | None
+    ) -> "GridTraining":
         """Return the training with all that the data say, which are checked; it fits the predictor to start from."""
         self.check(data, self.prediction_length if self.far else self.train_horizon)
         found = summarise(data, use_feat_static_cat)
@@ -246,6 +257,12 @@ class GridTraining:
                 raise
             raise ValueError(f"{error}; covariates whose past alone is known are further targets ({PAST})") from error
 
+    def predictor(self) -> StateSpacePredictor:
+        """Return a predictor by the untrained model."""
+        module = self.module().eval()
+        sizes = self.prediction_length, self.freq, self.batch_size
+        return StateSpacePredictor(module, self.preparation(module.dynamics.season_names), *sizes)
+
     def loader(self, data: Any, module: AbstractForecaster, buffer: int | None, trainer: dict[str, Any]) -> EpochLoader:
         """Return a loader of random windows.
 
@@ -291,6 +308,13 @@ class GridTraining:
         """Return the number of batches in an epoch: a pass over the data, within bounds."""
         least, most = (_LEAST_POOLED, _MOST_POOLED) if module.dynamics.is_pooled else (_LEAST_BATCHES, _MOST)
         return min(max(math.ceil(self.known.count / self.batch_size), least), most)
+
+
+def build_kernels() -> None:
+    """Build what makes filters several times faster on a CPU, once on a machine."""
+    if kernels.can_build():
+        log.info("compiling the steps of filters for this processor, once: a quarter of a minute")
+        kernels.build()
 
 
 def _free_scaling(module: AbstractForecaster) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 
+from tsforecast.forecasting.lightning_module import ForecasterInTraining
 from tsforecast.models import AbstractForecaster
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class Pace(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Tell the module how many epochs it is ahead; a training that had ended does not go on."""
-        assert isinstance(pl_module, AbstractForecaster)
+        assert isinstance(pl_module, ForecasterInTraining)
         pl_module.epochs_ahead = self.skipped
         if 0 < (trainer.max_epochs or 0) <= trainer.current_epoch + self.skipped:
             trainer.should_stop = True
@@ -69,16 +70,16 @@ class Pace(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Look at the loss and the time, and skip epochs of the schedule, or the rest of it."""
-        assert isinstance(pl_module, AbstractForecaster)
+        assert isinstance(pl_module, ForecasterInTraining)
         last = trainer.max_epochs or 0
         if last <= 0:
             return
         self.seconds.append(time.monotonic() - self._began)
         self.spent += self.seconds[-1]
         self.losses.append(_loss(trainer))
-        done, linear = trainer.current_epoch + 1 + self.skipped, min(pl_module.groups.linear_epochs, last)
+        done, linear = trainer.current_epoch + 1 + self.skipped, min(pl_module.forecaster.groups.linear_epochs, last)
         first, end = (0, linear) if done <= linear else (linear, last)
-        faster = _FASTER if self.plateau and self._flat(pl_module, end - first) else 1
+        faster = _FASTER if self.plateau and self._flat(pl_module.forecaster, end - first) else 1
         if self.time_budget is not None:
             faster = max(faster, round((end - done) / self._affordable(end < last)))
         count = int(trainer.strategy.broadcast(max(0, min(faster, end - done) - 1)))

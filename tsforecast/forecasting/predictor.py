@@ -9,9 +9,7 @@ import torch
 from gluonts.core.component import validated
 from gluonts.itertools import batcher
 from gluonts.model.forecast import Forecast, SampleForecast
-from gluonts.model.predictor import Predictor
-from gluonts.torch.model.predictor import PyTorchPredictor
-from gluonts.transform import Identity
+from gluonts.model.predictor import Predictor, RepresentablePredictor
 
 from tsforecast.core.devices import find_device
 from tsforecast.data.checks import refuse_frame
@@ -32,10 +30,10 @@ from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.forecasting.timed_histories import TimedHistories
 from tsforecast.forecasting.updates import forecasts_from, updated
 from tsforecast.io.files import replace_folder
-from tsforecast.models import INPUT_NAMES, AbstractForecaster
+from tsforecast.models import AbstractForecaster
 
 
-class StateSpacePredictor(PyTorchPredictor):
+class StateSpacePredictor(RepresentablePredictor):
     """A predictor that filters the history of each series, and forecasts from its end.
 
     It is of series on a grid; or, behind a `Clock`, of series with clocks of their own, of which `on_clock` tells more.
@@ -57,8 +55,6 @@ class StateSpacePredictor(PyTorchPredictor):
         categories: Names behind the codes of static categories in that frame, by column.
     """
 
-    prediction_net: AbstractForecaster  # pyright: ignore[reportIncompatibleVariableOverride]
-
     @validated()
     def __init__(
         self,
@@ -73,18 +69,31 @@ class StateSpacePredictor(PyTorchPredictor):
         categories: dict[str, list[str]] | None = None,
     ) -> None:
         is_on_clock = isinstance(input_transform, Clock)
-        super().__init__(
-            input_names=INPUT_NAMES,
-            prediction_net=prediction_net,
-            batch_size=batch_size,
-            prediction_length=prediction_length,
-            input_transform=Identity() if is_on_clock else input_transform,  # GluonTS takes its own alone
-            device="cpu" if is_on_clock else device,
-        )
+        super().__init__(prediction_length)
         self.input_transform, self.freq = input_transform, freq
-        self.history_length = history_length
+        self.batch_size, self.history_length = batch_size, history_length
+        self.prediction_net: AbstractForecaster = prediction_net  # pyright: ignore[reportAttributeAccessIssue]
+        self.to("cpu" if is_on_clock else device)
         self.columns = columns
         self.categories = categories
+
+    def to(self, device: str | torch.device) -> "StateSpacePredictor":
+        """Move the model to a device; return the predictor.
+
+        Args:
+            device: "auto" for a GPU where there is one.
+
+        Raises:
+            ValueError: If there is no such device.
+        """
+        self.device = find_device(device)
+        self.prediction_net = self.prediction_net.to(self.device)
+        return self
+
+    @property
+    def network(self) -> AbstractForecaster:
+        """Return the model."""
+        return self.prediction_net
 
     def serialize(self, path: Path) -> None:
         """Writes the predictor into a folder that is there; `load_predictor` and `deserialize` read it.
@@ -111,7 +120,7 @@ class StateSpacePredictor(PyTorchPredictor):
             ValueError: If it is damaged, of another program or of another format, or if there is no such device.
         """
         net, preparation, arguments = read_parts(Path(path), cls, find_device("auto" if device is None else device))
-        return cls(net, preparation, **arguments).to(net.device)  # pyright: ignore[reportReturnType]
+        return cls(net, preparation, **arguments).to(net.device)
 
     def predict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -370,7 +379,7 @@ class StateSpacePredictor(PyTorchPredictor):
             self.freq,
             self.batch_size,
             self.history_length,
-            torch.device(self.device),
+            self.device,
         )
 
 

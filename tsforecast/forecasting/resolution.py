@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from gluonts.torch.model.predictor import PyTorchPredictor
 
 from tsforecast.data.buckets.streamed import StreamedEntries
 from tsforecast.data.calendar.frequency import default_season
@@ -15,6 +14,7 @@ from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.candidates import Candidate, candidates, structures
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
+from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.regime_choice import regime_options, undecided
 from tsforecast.forecasting.selection import Selection, select
 
@@ -52,7 +52,7 @@ def with_preset(estimator: Estimator, data: Iterable[dict[str, Any]]) -> tuple[E
 
 
 def with_regimes(
-    estimator: Estimator, data: Iterable[dict[str, Any]], from_predictor: PyTorchPredictor | None = None
+    estimator: Estimator, data: Iterable[dict[str, Any]], from_predictor: StateSpacePredictor | None = None
 ) -> Estimator:
     """Return the estimator of a `markov` with the regimes of the data, or of the predictor that it starts from.
 
@@ -89,7 +89,7 @@ def choose(estimator: AbstractEstimator, data: Any, compared: Sequence[Candidate
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments = estimator.__init_args__
 
-    def train(candidate: Candidate, entries: Sequence[dict[str, Any]]) -> PyTorchPredictor:
+    def train(candidate: Candidate, entries: Sequence[dict[str, Any]]) -> StateSpacePredictor:
         quiet = {"enable_progress_bar": False, "callbacks": None, "logger": False}
         return of_candidate(estimator, candidate, None, **quiet).train(entries)
 

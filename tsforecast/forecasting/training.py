@@ -19,9 +19,10 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO, TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from tsforecast.core import kernels
 from tsforecast.data.epochs import EpochLoader
 from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
+from tsforecast.forecasting.grid_training import build_kernels
+from tsforecast.forecasting.lightning_module import ForecasterInTraining
 from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster
 from tsforecast.models.markov import MarkovForecaster
@@ -60,12 +61,14 @@ def fit(
         trainer = _trainer(options, scratch if validation is not None else None, checkpoint)
         if isinstance(loader, EpochLoader):
             loader.place = _Place(trainer)
-        _build_kernels(trainer, module)
-        module.captured = CapturedLoss(module, module.loss) if _has_graphs(trainer) else None
+        if not isinstance(module, MarkovForecaster) and trainer.strategy.root_device.type == "cpu":
+            build_kernels()
+        trained = ForecasterInTraining(module)
+        trained.captured = CapturedLoss(module, module.loss) if _has_graphs(trainer) else None
         try:
-            _run(trainer, module, loader, validation, checkpoint)
+            _run(trainer, trained, loader, validation, checkpoint)
         finally:
-            module.captured = None  # releases the memory of the graphs
+            trained.captured = None  # releases the memory of the graphs
         best = next((c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == "val_loss"), None)
         if isinstance(best, ModelCheckpoint) and best.best_model_path:
             weights = torch.load(best.best_model_path, map_location="cpu", weights_only=True)
@@ -73,13 +76,6 @@ def fit(
         if trainer.world_size > 1:
             trainer.strategy.barrier()  # others still read what is in the folder
     return trainer
-
-
-def _build_kernels(trainer: pl.Trainer, module: AbstractForecaster) -> None:
-    """Builds what makes an iteration several times faster on a CPU, once on a machine, for models that use it."""
-    if not isinstance(module, MarkovForecaster) and trainer.strategy.root_device.type == "cpu" and kernels.can_build():
-        log.info("compiling the steps of filters for this processor, once: a quarter of a minute")
-        kernels.build()
 
 
 def _has_graphs(trainer: pl.Trainer) -> bool:
@@ -176,7 +172,7 @@ class _EndAtOnce(pl.Callback):
         raise SIGTERMException
 
 
-def _run(trainer: pl.Trainer, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> None:
+def _run(trainer: pl.Trainer, module: ForecasterInTraining, loader: Any, validation: Any, checkpoint: Any) -> None:
     """Runs the trainer, so that what fails raises, and Ctrl-C raises a KeyboardInterrupt."""
     interrupt = signal.getsignal(signal.SIGINT)
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and not SLURMEnvironment.detect():

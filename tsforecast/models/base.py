@@ -1,18 +1,16 @@
-"""The base of all forecasters: a module of Lightning and GluonTS around dynamics and inference in them."""
+"""The base of all forecasters: a module of torch and GluonTS around dynamics and inference in them."""
 
 import dataclasses
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import lightning.pytorch as pl
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.models.options import make_model
-from tsforecast.models.parts.captured import CapturedLoss
 from tsforecast.models.parts.inference import AbstractInference
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.parameter_groups import ParameterGroups, PoolGroups
@@ -26,8 +24,8 @@ FORMAT = 4
 SomeInference = TypeVar("SomeInference", bound=AbstractInference[Any])
 
 
-class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
-    """A probabilistic forecaster of many series, as a Lightning module and a prediction network of GluonTS.
+class AbstractForecaster(torch.nn.Module, Generic[SomeInference]):
+    """A probabilistic forecaster of many series, as a prediction network of GluonTS.
 
     A batch is a dict of tensors with the series first, as `tsforecast.data.windows.collate` makes it. A model is a
     final class. Its constructor spells its options, and gives this class the parts that the model is made of. Then it
@@ -42,7 +40,8 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         begin: What is done with the first batch before the training; None for nothing.
     """
 
-    epochs_ahead = 0  # of the schedule that a training has skipped, see `tsforecast.forecasting.pace`
+    epoch = 0  # of the schedule of a training, which `tsforecast.forecasting.lightning_module` sets
+    hparams: dict[str, Any]  # set by `save_hyperparameters`
 
     def __init__(
         self,
@@ -61,7 +60,24 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         self.units = inference.units
         self.groups = groups
         self.begin = begin
-        self.captured: CapturedLoss | None = None  # of a training by CUDA graphs
+
+    def save_hyperparameters(self, ignore: Collection[str]) -> None:
+        """Keep the arguments of the constructor that calls this, by name.
+
+        Args:
+            ignore: Names of arguments to leave out.
+        """
+        caller = inspect.currentframe()
+        while caller is not None and caller.f_code is not inspect.unwrap(type(self).__init__).__code__:
+            caller = caller.f_back  # a check of types may stand between
+        assert caller is not None
+        names = [name for name in inspect.signature(type(self)).parameters if name not in ignore]
+        self.hparams = {name: caller.f_locals[name] for name in names}
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the parameters."""
+        return next(self.parameters()).device
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -75,12 +91,12 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
 
     def loss(self, batch: Batch) -> Float[Tensor, " series"]:
         """Return the training loss per observed value: a negative log-likelihood in scaled units, or a CRPS."""
-        return self.inference.loss(batch, self._is_linear)
+        return self.inference.loss(batch, self.is_linear)
 
     @property
-    def _is_linear(self) -> bool:
+    def is_linear(self) -> bool:
         """Whether the loss is that of the linear model that a switching model begins as."""
-        return self.training and self.current_epoch + self.epochs_ahead < self.groups.linear_epochs
+        return self.training and self.epoch < self.groups.linear_epochs
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the belief after the batch's past, and the log-likelihood of each of its steps in scaled units.
@@ -149,7 +165,7 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         future["past_is_pad"] = torch.zeros_like(future["past_observed"][..., 0])
         return self.filter({**batch, **future}, belief)[1].sum(0)
 
-    # What GluonTS and Lightning call.
+    # What GluonTS calls.
 
     def forward(
         self,
@@ -175,91 +191,8 @@ class AbstractForecaster(pl.LightningModule, Generic[SomeInference]):
         samples = self.forecast(self.filter(batch)[0], batch, num_samples or self.data.num_samples)
         return samples.squeeze(-1) if self.data.num_targets == 1 else samples
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean loss of the batch.
-
-        What it draws follows from the seed, the epoch, the number of the batch and the rank of the process, so a
-        resumed run repeats it.
-
-        Raises:
-            FloatingPointError: If the loss is not finite.
-        """
-        rank = self.global_rank
-        return self._step(batch, "train_loss", 0, self.current_epoch, batch_idx, *([rank] if rank else []))
-
-    def validation_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return the mean loss of the batch.
-
-        What it draws is the same in every epoch, so that epochs can be compared.
-
-        Raises:
-            FloatingPointError: If the loss is not finite.
-        """
-        return self._step(batch, "val_loss", 1, batch_idx)
-
-    def _step(self, batch: Batch, name: str, *stream: int) -> Tensor:
-        devices = [self.device] if self.device.type == "cuda" else []
-        seed = self.training_options.seed
-        entropy = None if seed is None else int(np.random.SeedSequence([seed % 2**63, *stream]).generate_state(1)[0])
-        with torch.random.fork_rng(devices, enabled=seed is not None):
-            captured = self.captured if self.training else None
-            compute = self.loss if captured is None else captured.prepare(batch, self._is_linear)
-            loss = self._drawn(compute, batch, entropy).mean()
-            if captured is not None and not torch.isfinite(loss):  # graphs do not say what failed
-                loss = self._drawn(self.loss, batch, entropy).mean()
-        if not torch.isfinite(loss):
-            raise FloatingPointError(
-                f"the training loss became {loss.item()} at step {self.global_step}: lower learning_rate, clip the "
-                "gradient, or look for extreme values in the data (a transformation helps with spikes)"
-            )
-        size, together = len(batch["past_target"]), self._trainer is not None and self._trainer.world_size > 1
-        self.log(name, loss, on_epoch=True, on_step=False, prog_bar=True, batch_size=size, sync_dist=together)
-        return loss
-
-    def _drawn(self, loss: Callable[[Batch], Tensor], batch: Batch, entropy: int | None) -> Tensor:
-        """Return the loss of a batch with the random numbers that follow from the entropy, if there is any."""
-        if entropy is not None and self.device.type == "cpu":
-            # `torch.manual_seed` also remembers the stack for each kind of device that is not there: 1 to 3 ms a step.
-            torch.default_generator.manual_seed(entropy)
-        elif entropy is not None:
-            torch.manual_seed(entropy)
-        return loss(batch)
-
-    def on_train_start(self) -> None:
-        """Call `begin` with the first batch, in models that have one; of several processes, that of the first."""
-        if self.begin is not None and not self.global_step:
-            assert self.trainer.train_dataloader is not None
-            first = next(iter(self.trainer.train_dataloader))
-            self.begin(self.inference, self.trainer.strategy.batch_to_device(first))
-            if self.trainer.world_size > 1:
-                for tensor in self.state_dict().values():
-                    torch.distributed.broadcast(tensor, 0)
-
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Check the gradient before it changes the parameters.
-
-        Raises:
-            FloatingPointError: If the gradient is not finite.
-        """
-        norm = torch.nn.utils.get_total_norm(p.grad for p in self.parameters() if p.grad is not None)
-        if not torch.isfinite(norm):
-            raise FloatingPointError(
-                f"the gradient of the training loss became {norm.item()} at step {self.global_step}: lower the "
-                "learning rates, shorten gradient_length where the model has it, or look for extreme values in the data"
-            )
-
-    def configure_optimizers(self) -> Any:
-        """Return Adam with its groups of parameters, and their learning rate schedules."""
-        total = float(self.trainer.estimated_stepping_batches)
-        return self.groups.optimizer(self.dynamics.named_parameters(), total, self.trainer.max_epochs)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the format to the checkpoint, and all options as plain values."""
-        checkpoint["tsforecast_format"] = FORMAT
-        checkpoint["hyper_parameters"] = self.hyperparameters
-
     @classmethod
-    def load_from_checkpoint(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def load_from_checkpoint(
         cls, checkpoint_path: str | Path, map_location: Any = None, **options: Any
     ) -> "AbstractForecaster":
         """Return the model of a checkpoint of Lightning; no code in the file is run.

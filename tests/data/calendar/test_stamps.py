@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
-from tsforecast.cli import bulk_options
+from tsforecast.cli import forecast_tables
 from tsforecast.data.calendar.frequency import expected_alias_warnings, to_period
 from tsforecast.data.calendar.stamps import BEGINNING, Place, place_of, saved_place, stamp_of, step_of
 from tsforecast.data.catalog import load_task
@@ -83,7 +83,7 @@ def test_forecasts_are_dated_as_the_next_rows(convention, level, tmp_path):
     predictor = predictor_at(task.freq, level)
     found = [predictor.predict_frame(past)]
     for name in ("out.csv", "out.parquet"):
-        bulk_options.write(predictor.predict(task.latest), (0.5,), (), task.columns, tmp_path / name)
+        forecast_tables.write(predictor.predict(task.latest), (0.5,), (), task.columns, tmp_path / name)
     found += [pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"]), pd.read_parquet(tmp_path / "out.parquet")]
     for frame in found:
         assert list(frame)[:2] == ["unique_id", "ds"]
@@ -163,7 +163,7 @@ def test_names_that_csv_has_to_quote(level, tmp_path):
     table = table_of(days, unique_id="shop, of which", ds='the "day"', y="sales")
     columns = Columns(item="shop, of which", timestamp='the "day"')
     task = read_task(table, prediction_length=HORIZON, columns=columns, beyond=True)
-    bulk_options.write(predictor_at("D", level).predict(task.latest), (0.5,), (), task.columns, tmp_path / "out.csv")
+    forecast_tables.write(predictor_at("D", level).predict(task.latest), (0.5,), (), task.columns, tmp_path / "out.csv")
     assert list(pd.read_csv(tmp_path / "out.csv")) == ["shop, of which", 'the "day"', "mean", "0.5"]
 
 

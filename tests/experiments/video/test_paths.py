@@ -6,6 +6,7 @@ import torch
 
 from experiments.video.paths import decode, forecast_paths, smoothed_paths
 from tests.models.cases import entries_of, make_batch, make_model
+from tsforecast.forecasting.lightning_module import ForecasterInTraining
 from tsforecast.models import Series
 from tsforecast.nn.decoders import BernoulliDecoder
 from tsforecast.nn.image import principal_components
@@ -111,7 +112,7 @@ def test_auxiliaries_begin_as_principal_components(name):
     batch = make_batch(model, entries_of(name))
     before = {key: value.clone() for key, value in model.state_dict().items()}
     if name not in IMAGES:
-        model.on_train_start()
+        ForecasterInTraining(model).on_train_start()
         torch.testing.assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
         return
     model.begin(model.inference, batch)

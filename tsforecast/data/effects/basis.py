@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import BSpline, PPoly
-from scipy.signal import lfilter
 
 from tsforecast.data.calendar.frequency import steps_per_day
 from tsforecast.data.effects.calendar import day_harmonics, products
@@ -71,8 +69,10 @@ def splines(values: Matrix, knots: tuple[float, ...]) -> Matrix:
 
 
 @lru_cache(maxsize=1000)
-def _pieces(knots: tuple[float, ...]) -> PPoly:
+def _pieces(knots: tuple[float, ...]) -> Any:
     """Return all splines over knots as polynomials between them, for speed."""
+    from scipy.interpolate import BSpline, PPoly  # takes half a second to import, and few data have covariates
+
     full = np.concatenate([[knots[0]] * _DEGREE, knots, [knots[-1]] * _DEGREE])
     pieces = [PPoly.from_spline(BSpline(full, one, _DEGREE)) for one in np.eye(len(knots) + _DEGREE - 1)]
     return PPoly(np.stack([one.c for one in pieces], -1), pieces[0].x)
@@ -113,6 +113,8 @@ def smoothed(values: Matrix, half_life: float, before: Matrix | float = np.nan) 
         half_life: In steps.
         before: The mean before the first, (...); NaN to begin with this.
     """
+    from scipy.signal import lfilter  # likewise
+
     begin = np.broadcast_to(before, values.shape[:-1])
     if not values.shape[-1]:
         return values, begin

@@ -1,10 +1,10 @@
 """Regression with shrinkage by evidence, and errors that are autoregressive and heavy in the tails."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 _DEGREES = 4.0  # of freedom of the errors' t distribution
 _SHRINKAGES = 6
@@ -136,5 +136,5 @@ def _rhythm(
 def _log_t(errors: Matrix) -> Matrix:
     """Return the log-density of a t distribution."""
     half = (_DEGREES + 1) / 2
-    constant = gammaln(half) - gammaln(_DEGREES / 2) - 0.5 * np.log(_DEGREES * np.pi)
+    constant = math.lgamma(half) - math.lgamma(_DEGREES / 2) - 0.5 * np.log(_DEGREES * np.pi)
     return constant - half * np.log1p(errors**2 / _DEGREES)

@@ -21,6 +21,8 @@ from tsforecast.models.parts.volatility import NODES, discounted
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 from tsforecast.models.transformations import transformation_of
 
+_SCORED = 12  # steps of a window's future, at most, whose CRPS is computed: neighbours say nearly the same
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
@@ -97,13 +99,18 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
             joint = torch.logsumexp((self.dynamics.log_weight(state.evidence) + terms).flatten(1), 1)
             return -joint / count - own.log()
         values = (future.values.squeeze(-1) / state.size.squeeze(1)).T
-        score = crps_of_mixture(self._mixture(state, Series.of(batch), future), values, observed)
+        steps = len(future.values)
+        scored = torch.linspace(0, steps - 1, min(steps, _SCORED), device=values.device).round().long()
+        mixture = self._mixture(state, Series.of(batch), future)
+        mean, deviation = mixture.mean[:, :, scored], mixture.deviation[:, :, scored]
+        mixture = dataclasses.replace(mixture, mean=mean, deviation=deviation)
+        score = crps_of_mixture(mixture, values[:, scored], observed[:, scored])
         # A window in which a series wakes up would outweigh all others in the units of its past.
         last = last_values(past.values.squeeze(-1), past.observed.squeeze(-1)).unsqueeze(1) / state.size
         both = observed & torch.cat([torch.ones_like(observed[:, :1]), observed[:, :-1]], 1)
         changes = torch.where(both, (values - torch.cat([last, values[:, :-1]], 1)).abs(), 0.0)
         unit = torch.maximum(own, changes.sum(1) / both.sum(1).clamp_min(1))
-        return score.sum(1) / (count * unit)
+        return score.sum(1) / (observed[:, scored].sum(1).clamp_min(1) * unit)
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the exact beliefs of all models after the batch's past, and the log-likelihood of each of its steps.
