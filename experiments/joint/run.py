@@ -81,7 +81,7 @@ def _operators(raw: pathlib.Path) -> tuple[Values, pd.Period]:
         kept = [
             k for k, name in enumerate(file["item_id"]) if "_load_" in str(name) and not str(name).startswith("DE_load")
         ]
-        return file["values"][kept].astype(np.float64), pd.Timestamp("2018-12-31 23:00").to_period("h")
+        return file["values"][kept].astype(np.float64), pd.DatetimeIndex(["2018-12-31 23:00"]).to_period("h")[0]
 
 
 SOURCES: dict[str, Source] = {
