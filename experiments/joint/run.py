@@ -31,6 +31,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from experiments.tables import ROOT, fill, has_row
 from tsforecast import StateSpaceEstimator, load_task
 from tsforecast.data import ForecastTask
+from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
 from tsforecast.forecasting.at_once import fitted
 
@@ -81,7 +82,7 @@ def _operators(raw: pathlib.Path) -> tuple[Values, pd.Period]:
         kept = [
             k for k, name in enumerate(file["item_id"]) if "_load_" in str(name) and not str(name).startswith("DE_load")
         ]
-        return file["values"][kept].astype(np.float64), pd.Timestamp("2018-12-31 23:00").to_period("h")
+        return file["values"][kept].astype(np.float64), to_period("2018-12-31 23:00", "h")
 
 
 SOURCES: dict[str, Source] = {
