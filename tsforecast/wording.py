@@ -23,7 +23,7 @@ def command_line_wording() -> Iterator[None]:
         _at_command_line.reset(token)
 
 
-def option(name: str, value: str | float | bool | Sequence[str] | None = None, within: str | None = None) -> str:
+def option(name: str, value: str | int | float | bool | Sequence[str] | None = None, within: str | None = None) -> str:
     """An option as the reader of a message gives it.
 
     Args:

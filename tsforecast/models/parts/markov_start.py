@@ -4,12 +4,14 @@ import dataclasses
 
 import torch
 
-from tsforecast.core.regimes.em import SwitchingRegression
+from tsforecast.core.regimes.em import SwitchingRegression, expected
 from tsforecast.models.parts.markov_counts import MarkovCountDynamics
 from tsforecast.models.parts.markov_fit import Kind, Regression, fit, regression, shared_of
 from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Batch, Series
+
+_LEVELS = 4  # times that regimes and levels of series are found in turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +52,19 @@ class EMStart:
             return
         seen = data.seen.unsqueeze(-1)
         level = data.values.sum(0) / seen.sum(0).clamp_min(1)
-        data = dataclasses.replace(data, values=torch.where(seen, data.values - level, 0.0))
-        found = _ordered(fit(data, kind, self.starts, self.seed).model, by_noise=False)
+        for _ in range(_LEVELS):
+            centred = dataclasses.replace(data, values=torch.where(seen, data.values - level, 0.0))
+            found = _ordered(fit(centred, kind, self.starts, self.seed).model, by_noise=False)
+            # A series that is often in a high regime has no high level by that.
+            one = dataclasses.replace(
+                found,
+                coefficient=found.coefficient[None],
+                cov=found.cov[None],
+                log_transition=found.log_transition[None],
+            )
+            weight = expected(one, centred.design, centred.values, data.seen).weight[:, 0]
+            mean = torch.einsum("tsk,tsd,kdo->tso", weight, centred.design, found.coefficient)
+            level = level + torch.where(seen, centred.values - mean, 0.0).sum(0) / seen.sum(0).clamp_min(1)
         found.coefficient[:, 0] += level.mean()
         dynamics.adopt(found)
         dynamics.adopt_levels((level - level.mean()).squeeze(-1), Series.of(batch).index.cpu())
