@@ -3,6 +3,8 @@
 import dataclasses
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from tsforecast.core.regimes.em import SwitchingRegression, expected
 from tsforecast.models.parts.markov_counts import MarkovCountDynamics
@@ -50,21 +52,7 @@ class EMStart:
         if not isinstance(dynamics, MarkovCountDynamics):
             dynamics.adopt(_ordered(fit(data, kind, self.starts, self.seed).model, "scale" in parts))
             return
-        seen = data.seen.unsqueeze(-1)
-        level = data.values.sum(0) / seen.sum(0).clamp_min(1)
-        for _ in range(_LEVELS):
-            centred = dataclasses.replace(data, values=torch.where(seen, data.values - level, 0.0))
-            found = _ordered(fit(centred, kind, self.starts, self.seed).model, by_noise=False)
-            # A series that is often in a high regime has no high level by that.
-            one = dataclasses.replace(
-                found,
-                coefficient=found.coefficient[None],
-                cov=found.cov[None],
-                log_transition=found.log_transition[None],
-            )
-            weight = expected(one, centred.design, centred.values, data.seen).weight[:, 0]
-            mean = torch.einsum("tsk,tsd,kdo->tso", weight, centred.design, found.coefficient)
-            level = level + torch.where(seen, centred.values - mean, 0.0).sum(0) / seen.sum(0).clamp_min(1)
+        found, level = _levelled(data, kind, self.starts, self.seed)
         found.coefficient[:, 0] += level.mean()
         dynamics.adopt(found)
         dynamics.adopt_levels((level - level.mean()).squeeze(-1), Series.of(batch).index.cpu())
@@ -90,3 +78,26 @@ def _ordered(model: SwitchingRegression, by_noise: bool) -> SwitchingRegression:
     order = key.argsort()
     transition = model.log_transition[order][:, order]
     return SwitchingRegression(model.coefficient[order], model.cov[order], transition, stages=model.stages)
+
+
+def _levelled(
+    data: Regression, kind: Kind, starts: int, seed: int
+) -> tuple[SwitchingRegression, Float[Tensor, "series target"]]:
+    """Return regimes from low to high and levels of series, found in turn.
+
+    A series that is often in a high regime has no high level by that.
+    """
+    seen = data.seen.unsqueeze(-1)
+    level, turn = data.values.sum(0) / seen.sum(0).clamp_min(1), 0
+    while True:
+        centred = dataclasses.replace(data, values=torch.where(seen, data.values - level, 0.0))
+        found = _ordered(fit(centred, kind, starts, seed).model, by_noise=False)
+        parts = (x.unsqueeze(0) for x in (found.coefficient, found.cov, found.log_transition))
+        coefficient, cov, transition = parts
+        one = SwitchingRegression(coefficient, cov, transition, stages=found.stages)
+        weight = expected(one, centred.design, centred.values, data.seen).weight[:, 0]
+        mean = torch.einsum("tsk,tsd,kdo->tso", weight, centred.design, found.coefficient)
+        level = level + torch.where(seen, centred.values - mean, 0.0).sum(0) / seen.sum(0).clamp_min(1)
+        turn += 1
+        if turn == _LEVELS:
+            return found, level
