@@ -563,7 +563,13 @@ def test_matrices_have_a_learning_rate_of_their_own(model):
     def look(trainer, module, *_):
         groups = trainer.optimizers[0].param_groups
         rates.append(
-            {name: g["lr"] for name, p in module.named_parameters() for g in groups for q in g["params"] if p is q}
+            {
+                name: group["lr"]
+                for name, own in module.forecaster.named_parameters()
+                for group in groups
+                for other in group["params"]
+                if own is other
+            }
         )
 
     options = {"learning_rate": 0.3, "matrix_learning_rate": 0.02}
