@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import torch
 from gluonts.dataset.split import split
-from gluonts.model import Forecast
+from gluonts.model import SampleForecast
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
@@ -109,7 +109,10 @@ def run(job: Job, raw: pathlib.Path | None = None, seed: int = 0) -> list[dict[s
     assert isinstance(predictor, StateSpacePredictor)
     pairs = instances(data, distance)
     made = predictor.predict([past for past, _ in pairs], num_samples=_PATHS)
-    cells = [scored(past, label, forecast) for (past, label), forecast in zip(pairs, made, strict=True)]
+    cells = []
+    for (past, label), forecast in zip(pairs, made, strict=True):
+        assert isinstance(forecast, SampleForecast)
+        cells.append(scored(past, label, forecast))
     facts = {"data": job.data, "model": job.model, "part": job.part, "seed": seed, "command": job.command}
     facts |= {"windows": len(cells), "cpu_s": round(sum(os.times()[:4]) - began, 1)}
     return [
@@ -147,11 +150,11 @@ def instances(data: ForecastTask, distance: int) -> list[tuple[dict[str, Any], d
     return list(template.generate_instances(WEEK, windows=data.windows * WEEK // distance, distance=distance))
 
 
-def scored(past: dict[str, Any], label: dict[str, Any], forecast: Forecast) -> dict[str, dict[str, float]]:
+def scored(past: dict[str, Any], label: dict[str, Any], forecast: SampleForecast) -> dict[str, dict[str, float]]:
     """Return coverage and scaled quantile loss of a window by scope, by its paths; the unit is that of fev-bench."""
     values, paths = np.asarray(label["target"], np.float64), np.asarray(forecast.samples, np.float64)
     before = np.asarray(past["target"], np.float64)
-    unit = np.nanmean(np.abs(before[DAY:] - before[:-DAY])) or np.nan
+    unit = float(np.nanmean(np.abs(before[DAY:] - before[:-DAY]))) or np.nan
     quantiles = forecast_quantiles(forecast, TENTHS)
     scopes = {"1": slice(0, 1), "day 1": slice(0, DAY), "day 2": slice(DAY, 2 * DAY)}
     scopes |= {"day 7": slice(WEEK - DAY, WEEK), "all": slice(0, WEEK)}
@@ -159,7 +162,7 @@ def scored(past: dict[str, Any], label: dict[str, Any], forecast: Forecast) -> d
     for name, last in (("day", DAY), ("week", WEEK)):
         for kind, function in (("sum", np.sum), ("max", np.max)):
             of_paths = np.quantile(function(paths[:, :last], axis=1), TENTHS)[:, None]
-            found[f"{kind} of {name}"] = _of(of_paths, function(values[:last], keepdims=True), unit)
+            found[f"{kind} of {name}"] = _of(of_paths, np.atleast_1d(function(values[:last])), unit)
     return found
 
 

@@ -37,6 +37,8 @@ class ISSMDynamics(AbstractLinearDynamics):
         ValueError: If a name is not known, a size is below 1, or there are several targets.
     """
 
+    begun: Tensor
+
     def __init__(
         self, data: DataSpec, components: str, scales: str = "free", embedding_dim: int = 10, has_prior: bool = False
     ) -> None:
