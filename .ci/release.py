@@ -79,9 +79,9 @@ def tried(wheel: pathlib.Path, python: str, extra: str, version: str) -> dict[st
         raise SystemExit(f"{answer} has no forecasts")
     if extra == "[serve]":
         run(command, "live", "serve", "--help")
-    size, torch = megabytes(folder), sum(megabytes(path) for path in folder.glob("lib*/python*/site-packages/torch"))
+    size = megabytes(folder)
     shutil.rmtree(folder)
-    return {"python": version, "extra": extra.strip("[]"), "megabytes": size, "torch_megabytes": torch}
+    return {"python": version, "extra": extra.strip("[]"), "megabytes": size}
 
 
 def write(rows: list[dict[str, str | int]]) -> None:

@@ -19,8 +19,8 @@ def pages() -> dict[pathlib.Path, str]:
     sizes: Any = pd.read_csv(SIZES, dtype={"python": str, "extra": str}, keep_default_na=False)
     rows = [
         [f"`pip install 'tsforecast[{row.extra}]'`" if row.extra else "`pip install tsforecast`", row.python,
-         str(row.megabytes), str(row.torch_megabytes)]
+         str(row.megabytes)]
         for row in sizes.itertuples()
     ]  # fmt: skip
-    text = table(["command", "Python", "MiB", "of these PyTorch"], rows)
+    text = table(["command", "Python", "MiB"], rows)
     return {PAGE: BETWEEN.sub(rf"\g<1>{text}\n\g<2>", PAGE.read_text(encoding="utf-8"))}

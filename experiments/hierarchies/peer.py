@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,13 +12,13 @@ LEVELS = [20, 40, 60, 80]  # central intervals, whose ends are tenths
 
 def main(data: str, out: str, levels: str, horizon: int, windows: int, season: int, freq: str) -> None:
     """Writes a row for each method, node, window and step."""
-    from hierarchicalforecast.core import HierarchicalReconciliation
-    from hierarchicalforecast.methods import BottomUp, MinTrace
-    from hierarchicalforecast.utils import aggregate
+    from hierarchicalforecast.core import HierarchicalReconciliation  # pyright: ignore[reportMissingImports]
+    from hierarchicalforecast.methods import BottomUp, MinTrace  # pyright: ignore[reportMissingImports]
+    from hierarchicalforecast.utils import aggregate  # pyright: ignore[reportMissingImports]
     from statsforecast import StatsForecast
     from statsforecast.models import AutoETS
 
-    frame = pd.read_csv(data).assign(all="all")
+    frame: Any = pd.read_csv(data).assign(all="all")
     names = levels.split("/")
     frame = frame.rename(columns={frame.columns[-3]: "ds", frame.columns[-2]: "y"})
     frame["ds"] = pd.to_datetime(frame["ds"])
