@@ -19,8 +19,8 @@ from tests.kills import Commands, Ended
 from tsforecast.io.locks import lock_folder
 
 KILLS = int(os.environ.get("TSFORECAST_KILLS", "3"))
-EPOCHS = ["--batch_size=2", "--num_batches_per_epoch=2", "--accelerator=cpu", "--threads=1"]
-QUICK = ["--components=level+day_of_week", "--learning_rate=1.5", "--seed=7", *EPOCHS]
+EPOCHS = ["--batch_size=2", "--num_batches_per_epoch=3", "--accelerator=cpu", "--threads=1"]
+QUICK = ["--components=level+day_of_week", "--learning_rate=3", "--seed=1", *EPOCHS]
 # The second epoch is the best, the third better than the first: a run that forgets the second takes the third.
 VALIDATED = ["--validation", "--max_epochs=4"]
 

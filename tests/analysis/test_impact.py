@@ -367,6 +367,7 @@ def test_the_command_writes_tables_and_a_picture(tmp_path, capsys):
     assert main([*command, "--after", "2024-02-10", "--num-samples", "50", "--threads", str(threads)]) == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "effects.csv",
+        "page.html",
         "summary.csv",
         "overall.csv",
         "impact.png",

@@ -67,10 +67,10 @@ def test_data_that_never_end_are_refused():
 
 
 def test_fields_that_no_model_reads_are_named_once(caplog):
-    entries = [{**e, "past_feat_dynamic_real": np.ones((1, len(e["target"])))} for e in make_entries()]
+    entries = [{**e, "past_feat_dynamic_cat": np.ones((1, len(e["target"])))} for e in make_entries()]
     make_estimator(epochs=1).train(entries)
     (message,) = warnings_of(caplog)
-    assert message.startswith("the data have past_feat_dynamic_real, which no model reads")
+    assert message.startswith("the data have past_feat_dynamic_cat, which no model reads")
 
 
 def with_categories(entries):

@@ -82,7 +82,7 @@ def test_what_is_missing_or_not_as_long_is_said(table, predictor):
         list(predictor.predict([short]))
 
 
-@pytest.mark.parametrize("model", ["deepstate", "markov"])
+@pytest.mark.parametrize("model", ["deepstate", "rsgls-issm"])
 def test_models_of_one_target_refuse_them(table, model):
     with pytest.raises(ValueError, match="covariates whose past alone is known are further targets"):
         train(table, model, 1)

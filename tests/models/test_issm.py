@@ -309,7 +309,7 @@ def test_parameters_of_few_weeks_of_hours_are_held_where_they_begin():
             model.dynamics.parameters_of_series.series[1].add_(-0.1)
         return model.loss(make_batch(model, make_entries()))
 
-    count = 3 + 1 + 2  # noises, a damping, priors
+    count = 3 + 1  # noises, a damping
     penalty = count * torch.tensor([0.3, 0.2, 0.3]).square() / (2 * 0.5**2 * 7)
     torch.testing.assert_close(moved("h", 7.0), moved("h", 0.0) * (1 + penalty))
     torch.testing.assert_close(moved("M", 7.0), moved("M", 0.0))

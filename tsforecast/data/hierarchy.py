@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import sparse
 
 from tsforecast.data.buckets.streamed import StreamedEntries
 from tsforecast.data.calendar.stamps import stamp_of
@@ -44,7 +43,7 @@ class Hierarchy:
 
     bottoms: tuple[str, ...]
     aggregates: tuple[str, ...]
-    sums: sparse.csr_array
+    sums: Any  # a sparse array
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,9 +87,9 @@ class Hierarchy:
         return [*(nodes[place] for place in places), *nodes[len(kept) :]]
 
     @property
-    def distinct(self) -> sparse.csr_array:
+    def distinct(self) -> Any:
         """Return the weights of the sums that differ."""
-        return sparse.csr_array(self.sums[self.places[0]])
+        return self.sums[self.places[0]].tocsr()
 
 
 def with_levels(columns: Columns, given: Given | None) -> Columns:
@@ -177,6 +176,8 @@ def _by_columns(groups: list[list[str]], task: ForecastTask, items: Sequence[str
     _refuse_two_places(bottoms, cells[:, [lower.index(name.lower()) for name in items if name.lower() in lower]])
     codes = np.stack([pd.factorize(column)[0] for column in cells.T], axis=1)
     own = [[lower.index(name.lower()) for name in group] for group in groups]
+    from scipy import sparse  # takes half a second to import, and few data have sums
+
     sums, named = [], {}
     for depths in product(*(range(len(group) + 1) for group in own)):
         key = [place for group, depth in zip(own, depths, strict=True) for place in group[:depth]]
@@ -263,6 +264,8 @@ def _by_matrix(frame: pd.DataFrame, entries: Mapping[str, Any]) -> Hierarchy:
         raise ValueError(f"the summing matrix has no series in its row {empty[0]!r}")
     if alone := [name for name in bottoms if not frame.loc[names, name].any()]:
         log.info("%d series are in no sum (%s): their forecasts stay as they are", len(alone), listed(alone, 5))
+    from scipy import sparse  # takes half a second to import, and few data have sums
+
     return Hierarchy(tuple(bottoms), tuple(names), sparse.csr_array(weights[kept]))
 
 

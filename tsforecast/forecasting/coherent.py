@@ -8,13 +8,13 @@ path to one that adds up. Quantiles of sums are no sums of quantiles; paths are 
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from gluonts.itertools import batcher
 from gluonts.model.forecast import Forecast, SampleForecast
 from numpy.typing import NDArray
-from scipy import special
 
 from tsforecast.data.hierarchy import Hierarchy
 from tsforecast.data.quantiles import forecast_quantiles
@@ -27,7 +27,7 @@ from tsforecast.progress import warnings_only
 log = logging.getLogger(__name__)
 
 _SCORES = np.array([-3.0, -2.5, -2.0, -1.5, -1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0, 1.5, 2.0, 2.5, 3.0])
-_LEVELS = tuple(special.ndtr(_SCORES).tolist())
+_LEVELS = tuple(NormalDist().cdf(score) for score in _SCORES)
 _BATCH = 256  # forecasts that are asked at once
 _WINDOWS, _LEAST_WINDOWS = 12, 3
 _FORECASTS = 20_000  # of windows, at most
@@ -225,7 +225,7 @@ def joint_paths(
     steps, first = marginals.mean.shape[1], len(tree.places[0])
     drawn = joint.drawn.sample(count, steps, rng)
     drawn = np.einsum("hk,nks->nhs", np.linalg.cholesky(joint.over_time), drawn, optimize=True)
-    middles = special.ndtri((np.arange(count) + 0.5) / count)
+    middles = np.array([NormalDist().inv_cdf(level) for level in (np.arange(count) + 0.5) / count])
     paths = np.empty((count, steps, len(deviations)))
     for step in range(steps):
         # Ranks keep the dependence; evenly spaced scores have the marginals without the noise of draws.

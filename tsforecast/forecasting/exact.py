@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import pandas as pd
 import torch
 from gluonts.model.forecast import Quantile, SampleForecast
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.data.effects.taken import Taken
@@ -50,7 +50,7 @@ class BatchMarginals:
         Where effects of covariates bend the scale, they are found among quantiles.
         """
         if self.taken is not None:
-            levels = tuple(float(level) for level in ndtr(_SCORES))
+            levels = tuple(NormalDist().cdf(score) for score in _SCORES)
             known = self.quantiles(levels)
             rows = np.moveaxis(known, 0, -1).reshape(-1, len(levels))
             flat = [np.interp(value, row, _SCORES) for value, row in zip(values.ravel(), rows, strict=True)]

@@ -6,11 +6,10 @@ takes samples of y to samples given the sums (Panagiotelis et al. 2023; Corani e
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
-from scipy.sparse.linalg import splu
 
 _DENSE = 0.2  # share of entries above which a matrix is no longer taken as sparse
 _LEAST = 1e-3  # deviations at least, in units of their median: where nothing varies there is nothing to divide by
@@ -89,7 +88,10 @@ class SumConditioning:
         correlation: Of the errors.
     """
 
-    def __init__(self, sums: sparse.csr_array, deviations: Array, correlation: Correlation) -> None:
+    def __init__(self, sums: Any, deviations: Array, correlation: Correlation) -> None:
+        from scipy import linalg, sparse  # take half a second to import, and few data have sums
+        from scipy.sparse.linalg import splu
+
         self.sums, self._aggregates = sums, len(sums.indptr) - 1
         sizes = np.maximum(deviations, _LEAST * float(np.median(deviations[deviations > 0])))
         self._own, self._common = np.square(sizes) * correlation.own, sizes[:, None] * correlation.common
@@ -102,13 +104,14 @@ class SumConditioning:
             self._solve_own = splu(among).solve
         self._gain = self._gap(self._common)  # A times the common columns
         self._solved = self._solve_own(self._gain)
-        self._inner = linalg.cho_factor(np.eye(self._gain.shape[1]) + self._gain.T @ self._solved)
+        inner = linalg.cho_factor(np.eye(self._gain.shape[1]) + self._gain.T @ self._solved)
+        self._solve_inner = lambda x: linalg.cho_solve(inner, x)
 
     def series(self, values: Array) -> Array:
         """Return the series at the bottom given the sums, of forecasts (node, column); sums of these add up."""
         gap = self._gap(values)
         first = self._solve_own(gap)
-        weight = first - self._solved @ linalg.cho_solve(self._inner, self._gain.T @ first)
+        weight = first - self._solved @ self._solve_inner(self._gain.T @ first)
         back = -(self.sums.T @ weight)
         lower = slice(self._aggregates, None)
         shared = self._common[lower] @ (self._gain.T @ weight)

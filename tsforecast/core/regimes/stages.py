@@ -1,5 +1,7 @@
 """Durations of regimes that are not geometric, by chains of stages."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -39,7 +41,7 @@ def staged(
 
 def spread(initial: Float[Tensor, "*batch regime"], stages: int) -> Float[Tensor, "*batch state"]:
     """Return log-probabilities of states: equal shares of each regime for its stages."""
-    return initial.repeat_interleave(stages, -1) - torch.log(initial.new_tensor(stages))
+    return initial.repeat_interleave(stages, -1) - math.log(stages)
 
 
 def of_regimes(values: Float[Tensor, "*batch state"], stages: int) -> Float[Tensor, "*batch regime"]:

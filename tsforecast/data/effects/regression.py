@@ -92,11 +92,12 @@ def _covariance(scatter: Matrix, prior: Matrix, errors: Matrix, scale: float) ->
     squares = (errors / scale) ** 2
     moved = (_DEGREES + 1) * errors / (_DEGREES + squares)
     slope = ((_DEGREES + 1) * (_DEGREES - squares) / (_DEGREES + squares) ** 2).mean()
-    variance = max(float((moved**2).mean() / max(slope, 0.1) ** 2), np.finfo(float).tiny)
-    first = np.linalg.inv(scatter / variance + np.diag(prior**-2))
-    fitted = float((scatter * first).sum()) / variance
+    sizes = prior[:, None] * scatter * prior  # in units of the prior, in which no inverse is of a singular matrix
+    least = 1e-12 * max(float(sizes.diagonal().max()), np.finfo(float).tiny)
+    variance = max(float((moved**2).mean() / max(slope, 0.1) ** 2), least)
+    fitted = float((sizes * np.linalg.inv(np.eye(len(prior)) + sizes / variance)).sum()) / variance
     variance *= len(errors) / max(len(errors) - fitted, 1.0)
-    return np.asarray(np.linalg.inv(scatter / variance + np.diag(prior**-2)), np.float64)
+    return prior[:, None] * np.linalg.inv(np.eye(len(prior)) + sizes / variance) * prior
 
 
 def _without_rhythm(

@@ -46,7 +46,8 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
         dynamics: Dynamics of the model.
         units: Units of its targets.
         objective: "crps" of the forecast of a window's future from its past, or "likelihood" of past and future.
-        surprise: Of the parameters of series, see `ISSMDynamics.surprise`; with the CRPS it is added to its logarithm.
+        surprise: Of the parameters of series, see `ISSMDynamics.surprise`; with the CRPS it is added to its
+            logarithm, in training alone.
     """
 
     dynamics: AbstractLinearDynamics
@@ -92,8 +93,10 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
             belief, future = self.filter(batch)[0], self.slice_of(batch, "future")
             system = self.dynamics.linear(future, belief.series, belief.memory).system
             score = crps_of_marginals(system, belief, future, batch, self.units)
+            if self.surprise is None or not self.dynamics.training:
+                return score
             # The same gradient as that of the logarithm, times the score: no unit matters to a prior.
-            return score if self.surprise is None else score + score.detach() * self.surprise(belief.series)
+            return score + score.detach() * self.surprise(belief.series)
         location, scale = self.scale_of(batch)
         time_slice = self.slice_of(batch, "both")
         model = self.dynamics.linear(time_slice, Series.of(batch))

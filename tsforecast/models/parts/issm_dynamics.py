@@ -51,14 +51,16 @@ class ISSMDynamics(AbstractLinearDynamics):
         self.sizes = [noises, self.structure.num_damped, count, data.num_dynamic_real]
         initial = [torch.full((noises,), -3.0), torch.full((self.sizes[1],), 2.0), torch.zeros(count)]
         initial[0][-1] = -0.5
-        known = _KNOWN.get(calendar_unit(data.freq)[1]) if has_prior else None
+        # Trends of hours and days differ too much to have a prior: those of few values would run away.
+        levels = not any("trend" in name for name in self.structure.noise_names)
+        known = _KNOWN.get(calendar_unit(data.freq)[1]) if has_prior and levels else None
         if known is not None:
             values, initial[1][:] = known
             for place, name in enumerate(self.structure.noise_names):
                 initial[0][place] = values.get(name, initial[0][place])
         initial.append(torch.zeros(data.num_dynamic_real))  # effects of the covariates
         self.parameters_of_series = SeriesParameters(torch.cat(initial), data.num_series, data.cardinality)
-        self.register_buffer("begun", torch.cat(initial[:3]), persistent=False)
+        self.register_buffer("begun", torch.cat(initial[:2]), persistent=False)
         self.doubt = 1 / (2 * _SPREAD**2 * data.typical_horizons) if known and data.typical_horizons else 0.0
         factors = self.structure.num_factors
         self.season_means = torch.nn.Parameter(torch.zeros(factors)) if factors else None
@@ -83,8 +85,8 @@ class ISSMDynamics(AbstractLinearDynamics):
     def surprise(self, series: Series) -> Tensor:
         """Return minus the logarithm of the prior density of each series' parameters, by the horizons that it has had.
 
-        The prior is a Gaussian around the values that training begins with, but for effects of covariates. A few
-        weeks say little of errors a week ahead, and noises of slow levels would fall to nothing.
+        The prior of noises and dampings is a Gaussian around the values that training begins with. A few weeks say
+        little of errors a week ahead, and noises of slow levels would fall to nothing.
         """
         parameters = self.parameters_of_series(series.index, series.static_cat)[:, : len(self.begun)]
         return self.doubt * (parameters - self.begun).square().sum(-1)
