@@ -84,13 +84,17 @@ def tried(wheel: pathlib.Path, python: str, extra: str, version: str) -> dict[st
     return {"python": version, "extra": extra.strip("[]"), "megabytes": size}
 
 
-def write(rows: list[dict[str, str | int]]) -> None:
+def git(*words: str) -> str:
+    """Return what git answers."""
+    return subprocess.check_output(["git", "-C", str(ROOT), *words], text=True).strip()
+
+
+def write(rows: list[dict[str, str | int]], commit: str) -> None:
     """Write the table of sizes; not from a tree with changes, since no commit would have what makes the rows."""
-    git = lambda *words: subprocess.check_output(["git", "-C", str(ROOT), *words], text=True).strip()  # noqa: E731
     if git("status", "--porcelain", "--", ".", ":(exclude)benchmarks/results"):
         print(f"{SIZES.name} stays as it is: the tree has changes that are not committed")
         return
-    facts = {"commit": git("rev-parse", "HEAD"), "command": "make release"}
+    facts = {"commit": commit, "command": "make release"}
     with SIZES.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, [*rows[0], *facts], lineterminator="\n")
         table.writeheader()
@@ -104,6 +108,7 @@ def main() -> None:
     parser.add_argument("pythons", nargs="+", help="Pythons to try; those that are not there are left out")
     options = parser.parse_args()
     shutil.rmtree(BUILD, ignore_errors=True)
+    built = git("rev-parse", "HEAD")
     copy = sources(options.owner or "OWNER")
     tools = environment(BUILD / "tools", sys.executable)
     run(tools, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "build", "twine")
@@ -122,7 +127,7 @@ def main() -> None:
         rows += [tried(wheel, python, extra, version) for extra in (EXTRAS if len(done) == 1 else EXTRAS[:1])]
     if not done:
         raise SystemExit(f"none of {', '.join(options.pythons)} is Python 3.11, 3.12 or 3.13")
-    write(rows)
+    write(rows, built)
     print(f"build/release/dist holds the release; tried on Python {', '.join(sorted(done))}")
     if not options.owner:
         print("its addresses name OWNER: publish what `make release OWNER=account` builds")

@@ -19,6 +19,7 @@ from tsforecast.plots.pages import (
     Panel,
     Section,
     anomalies_page,
+    answers,
     explain_page,
     forecast_charts,
     forecasts_page,
@@ -100,7 +101,7 @@ def test_forecasts_follow_each_other_over_the_times_of_the_series(tmp_path):
     assert chart["panels"][0]["label"] == "EUR"
 
 
-def test_parts_anomalies_and_effects_have_their_pages():
+def test_parts_anomalies_and_effects_have_their_pages(monkeypatch):
     parts = pd.DataFrame({
         "item_id": "a", "timestamp": [*days(2)] * 2, "part": ["level", "level", "fit", "fit"],
         "mean": [1.0, 2, 3, 4], "std": 0.5, "recent": [np.nan, 1, 1, 1],
@@ -126,6 +127,11 @@ def test_parts_anomalies_and_effects_have_their_pages():
     effects = pd.DataFrame({"item_id": "a", "intervention": 1, "timestamp": days(4)[2:], "actual": [5.0, 6]})
     for name in ("predicted", "effect", "cumulative"):
         effects[[name, f"{name}_lower", f"{name}_upper"]] = [[1.0, 0.0, 2.0], [2.0, 1.0, 3.0]]
+    monkeypatch.setattr(answers, "MOST_SERIES", 1)
+    text = anomalies_page(steps, rate=0.001).html()
+    assert [chart["name"] for chart in charts(text)[0]["charts"]] == ["b"]
+    assert "1 further series are in the tables alone." in text
+    assert "further series" not in explain_page(parts).html()
     past = pd.DataFrame({"item_id": "a", "intervention": 1, "timestamp": days(2), "actual": [7.0, 8]})
     (section,) = charts(impact_page(Impact(effects, effects, past, effects), level=0.9).html())
     (chart,) = section["charts"]

@@ -48,22 +48,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-_SCALES = {"symlog": "a log scale", "log1p": "a log scale", "asinh": "a log scale", "sqrt": "a square-root scale",
-           "symsqrt": "a square-root scale", "logit": "a logit scale"}  # fmt: skip
-
-
-def structure_in_words(name: str) -> str:
-    """Return a structure of a bank as a person says it.
-
-    Args:
-        name: Such as "trend+day_of_week on symlog", which becomes "trend and day of the week, on a log scale".
-    """
-    parts, _, scale = name.partition(" on ")
-    words = [part.replace("_of_", " of the ").replace("_", " ") for part in parts.split("+")]
-    said = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-    return f"{said}, on {_SCALES.get(scale, scale)}" if scale else said
-
-
 def plain(name: object) -> str:
     """A name without letter case, blanks and marks: `Item ID`, `item-id` and `item_id` are the same."""
     return re.sub(r"[\W_]+", "", str(name).lower())

@@ -1,6 +1,7 @@
 """Pages of forecasts, their parts, anomalies and effects: a chart for each series, and its table beside it."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tsforecast.plots.news import parts_of
 from tsforecast.plots.pages.page import Band, Chart, Line, Mark, Page, Panel, Section
 from tsforecast.plots.style import COLOURS, MARK, MODEL, OBSERVED, measured, tint
 
+MOST_SERIES = 300  # that a page has charts of
 _BEGIN = "#d0d0d0"
 _DASH = (5, 4)
 
@@ -123,7 +125,7 @@ def explain_page(frame: pd.DataFrame, *, title: str | None = None, facts: Sequen
     frame = _rows(frame)
     parts = ["fit", *parts_of(frame)]
     charts = []
-    for item, own in _series(frame):
+    for item, own in islice(frame.groupby("item_id", sort=False), MOST_SERIES):
         times = own.loc[own["part"] == "fit", "timestamp"].to_numpy()
         panels, table = [], pd.DataFrame({"time": times})
         for number, name in enumerate(parts):
@@ -137,7 +139,8 @@ def explain_page(frame: pd.DataFrame, *, title: str | None = None, facts: Sequen
             panels.append(Panel(lines, [Band("± 2 standard deviations", mean - 2 * std, mean + 2 * std)], shown))
             table[shown] = mean
         charts.append(Chart(str(item), times, panels, table=table))
-    return Page(title or "What the forecast is made of", [Section("Parts of the forecasts", charts)], facts)
+    left = frame["item_id"].nunique() - len(charts)
+    return Page(title or "What the forecast is made of", [Section("Parts of the forecasts", charts, left=left)], facts)
 
 
 def anomalies_page(
@@ -158,11 +161,13 @@ def anomalies_page(
     frame = _rows(frame)
     names = frame["item_id"].astype(str)
     names = names + ", " + frame["target"].astype(str) if "target" in frame else names
-    groups = sorted(
-        frame.groupby(names, sort=False), key=lambda pair: -float(np.nan_to_num(pair[1]["score"].to_numpy()).max())
-    )
+    scores: Any = frame.groupby(names, sort=False)["score"].max().fillna(0.0)
+    rarest = scores.sort_values(ascending=False, kind="stable").index
+    has_chart = names.isin(rarest[:MOST_SERIES])
+    groups = dict([*frame[has_chart].groupby(names[has_chart], sort=False)])
     charts = []
-    for name, own in groups:
+    for name in rarest[:MOST_SERIES]:
+        own = groups[name]
         flagged: Any = own[own["flagged"]]
         value, expected, low, high, score = (
             np.asarray(own[key], np.float64) for key in ("value", "expected", "lower", "upper", "score")
@@ -182,7 +187,7 @@ def anomalies_page(
         table = flagged[[*columns]].rename(columns=columns)
         charts.append(Chart(str(name), own["timestamp"].to_numpy(), [above, below], marks, table=table))
     note = "The series with the rarest step comes first; the table has the flagged steps."
-    return Page(title or "Anomalies", [Section("Series", charts, note)], facts)
+    return Page(title or "Anomalies", [Section("Series", charts, note, left=len(rarest) - len(charts))], facts)
 
 
 def impact_page(found: Impact, *, level: float, title: str | None = None, facts: Sequence[str] = ()) -> Page:
@@ -201,7 +206,8 @@ def impact_page(found: Impact, *, level: float, title: str | None = None, facts:
     past: Any = standard(found.past)
     interval = f"{100 * level:g} %"
     charts = []
-    for (item, number), own in frame.groupby(["item_id", "intervention"], sort=False):
+    groups: Any = frame.groupby(["item_id", "intervention"], sort=False)
+    for (item, number), own in islice(groups, MOST_SERIES):
         before = past[(past["item_id"] == item) & (past["intervention"] == number)]
         times = np.concatenate([before["timestamp"].to_numpy(), own["timestamp"].to_numpy()])
         blank = np.full(len(before), np.nan)
@@ -221,7 +227,7 @@ def impact_page(found: Impact, *, level: float, title: str | None = None, facts:
         start = own["timestamp"].iloc[0]
         charts.append(Chart(name, times, panels, [Mark(start, start, _BEGIN)], table=table))
     heading = title or "What was, and what would have been without the intervention"
-    return Page(heading, [Section("Effects", charts)], facts)
+    return Page(heading, [Section("Effects", charts, left=groups.ngroups - len(charts))], facts)
 
 
 def _rows(frame: pd.DataFrame) -> Any:
@@ -229,7 +235,3 @@ def _rows(frame: pd.DataFrame) -> Any:
     if frame.empty:
         raise ValueError("expected the rows of at least one series, got none")
     return frame
-
-
-def _series(frame: Any) -> Iterable[tuple[Any, Any]]:
-    return frame.groupby("item_id", sort=False)

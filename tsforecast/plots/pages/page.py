@@ -104,6 +104,7 @@ class Section:
         note: Line below the heading.
         markup: Trusted HTML between the note and the charts.
         shown: Bands that are drawn at first; None for all.
+        left: Series that have no chart; a line says how many.
     """
 
     title: str
@@ -111,6 +112,7 @@ class Section:
     note: str = ""
     markup: str = ""
     shown: Sequence[str] | None = None
+    left: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class Page:
                     break
                 kept.append(_chart(chart))
             parts += [f"<h2>{html.escape(section.title)}</h2>"]
-            left = len(section.charts) - len(kept)
+            left = section.left + len(section.charts) - len(kept)
             notes = [section.note, f"{left} further series are in the tables alone." if left else ""]
             parts += [f'<p class="note">{html.escape(note)}</p>' for note in notes if note]
             parts += [section.markup]
