@@ -185,7 +185,7 @@ def anomalies_page(
         ]
         columns = {"timestamp": "time", "kind": "kind", "value": "value", "expected": "expected", "tail": "tail"}
         table = flagged[[*columns]].rename(columns=columns)
-        charts.append(Chart(str(name), own["timestamp"].to_numpy(), [above, below], marks, table=table))
+        charts.append(Chart(str(name), np.asarray(own["timestamp"]), [above, below], marks, table=table))
     note = "The series with the rarest step comes first; the table has the flagged steps."
     return Page(title or "Anomalies", [Section("Series", charts, note, left=len(rarest) - len(charts))], facts)
 
