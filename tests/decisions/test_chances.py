@@ -23,7 +23,7 @@ def trained(agent="linear", **settings):
 def shares(bandit, context, allowed=None):
     """Return how often each arm is chosen, from the agent's own numbers."""
     state = bandit._standardised(bandit._read(context))[1]
-    arms = [bandit.rule.choose(bandit.model, bandit.standing.state, state, bandit._generator, allowed)
+    arms = [bandit.rule.choose(bandit._round(state, allowed), bandit._generator)
             for _ in range(COUNT)]  # fmt: skip
     return torch.bincount(torch.tensor(arms), minlength=bandit.config.arms) / COUNT
 

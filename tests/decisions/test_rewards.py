@@ -27,6 +27,7 @@ from tsforecast.decisions import (
 from tsforecast.decisions.linear import fit_heads, regression, with_one
 from tsforecast.decisions.matching import match
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
+from tsforecast.decisions.rules import Round
 from tsforecast.learners import (
     ADF,
     EP,
@@ -228,7 +229,7 @@ def test_regret_stays_bounded_without_noise_and_ucb_of_nothing_is_greedy():
         contexts = torch.randn(400, 4, generator=numbers(2), dtype=torch.float64)
         regret, arms = [], []
         for t, x in enumerate(contexts):
-            arm = t % 3 if t < 30 else rule.choose(model, state, x, draws)
+            arm = t % 3 if t < 30 else rule.choose(Round(model, state, x), draws)
             rewards = weights @ x
             state = model.learn(state, x, arm, rewards[arm], draws)
             regret.append(float(rewards.max() - rewards[arm]))

@@ -12,7 +12,7 @@ from torch import Tensor
 from tsforecast.decisions.buffer import Buffer
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.decisions.rewards import ArmRewards
-from tsforecast.decisions.rules import DRAWS, Chances
+from tsforecast.decisions.rules import DRAWS, Chances, Round
 from tsforecast.learners.statistics import Statistics
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class Bandit:
             arm = self._in_turn(mask)
             if arm is None:
                 with torch.no_grad():
-                    arm = self.rule.choose(self.model, self.standing.state, row, self._generator, mask)
+                    arm = self.rule.choose(self._round(row, mask), self._generator)
         except BaseException:
             self._generator.set_state(before)
             raise
@@ -170,7 +170,7 @@ class Bandit:
             (self.config.seed + 0x9E3779B97F4A7C15 * self.standing.chosen) % 2**63
         )
         with torch.no_grad():
-            return self.rule.chances(self.model, self.standing.state, row, generator, mask, draws)
+            return self.rule.chances(self._round(row, mask), generator, draws)
 
     def learn(self, context: Sequence[float] | Tensor, arm: int, reward: float) -> None:
         """Learns the reward of an arm, also of one that somebody else has chosen.
@@ -276,6 +276,9 @@ class Bandit:
             raise
         paid = now.paid + torch.nn.functional.one_hot(torch.tensor(arm), self.config.arms)
         self.standing = Standing(state, statistics, rewards, paid, units, first, now.chosen, learnt, waiting)
+
+    def _round(self, row: Tensor, mask: Tensor | None) -> Round:
+        return Round(self.model, self.standing.state, row, mask)
 
     def _in_turn(self, mask: Tensor | None) -> int | None:
         """Return the next arm in turn that lacks rewards of its share; None where the rule chooses.

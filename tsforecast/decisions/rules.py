@@ -11,8 +11,6 @@ from torch import Tensor
 
 from tsforecast.decisions.rewards import AbstractRewards, Context
 
-Allowed = Bool[Tensor, " arm"] | None  # arms that may be pulled in a round; None for all
-
 DRAWS = 1000  # by which probabilities are estimated that have no closed form
 
 
@@ -49,46 +47,59 @@ class Chances:
         return value, self.error[arm].item()
 
 
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """A choice that is to be made.
+
+    Attributes:
+        model: Of the rewards.
+        state: Of the model.
+        context: What is known before the choice.
+        allowed: Arms that may be pulled; None for all.
+    """
+
+    model: AbstractRewards[Any]
+    state: Any
+    context: Context
+    allowed: Bool[Tensor, " arm"] | None = None
+
+    @property
+    def mask(self) -> Bool[Tensor, " arm"]:
+        """Return the arms that may be pulled."""
+        return torch.ones(self.model.arms, dtype=torch.bool) if self.allowed is None else self.allowed
+
+    def means(self) -> Float[Tensor, " arm"]:
+        """Return the expected rewards."""
+        return self.model.expect(self.state, self.context, spread=False).mean
+
+    def best(self, values: Float[Tensor, " arm"]) -> int:
+        """Return the arm with the largest value.
+
+        Raises:
+            ValueError: If values are not finite, as where a descent has diverged.
+        """
+        return int(_finite(values).masked_fill(~self.mask.to(values.device), -math.inf).argmax())
+
+
 class AbstractRule(abc.ABC):
     """A choice; of equally good arms the first is taken."""
 
     @abc.abstractmethod
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-    ) -> int:
+    def choose(self, round: Round, generator: torch.Generator) -> int:
         """Return the number of an arm.
 
         Args:
-            model: Of the rewards.
-            state: Of the model.
-            context: Of the round.
+            round: The choice that is to be made.
             generator: Of random numbers; the same state of it gives the same arm.
-            allowed: Arms that may be pulled.
         """
 
     @abc.abstractmethod
-    def chances(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-        draws: int = DRAWS,
-    ) -> Chances:
+    def chances(self, round: Round, generator: torch.Generator, draws: int = DRAWS) -> Chances:
         """Return the probability of each arm to be taken by `choose`.
 
         Args:
-            model: Of the rewards.
-            state: Of the model.
-            context: Of the round.
+            round: The choice that could be made.
             generator: Of draws, where there is no closed form.
-            allowed: Arms that may be pulled.
             draws: How many.
         """
 
@@ -97,28 +108,13 @@ class AbstractRule(abc.ABC):
 class Thompson(AbstractRule):
     """The best arm for one draw of the weights: each arm as often as it is believed to be best (Thompson 1933)."""
 
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-    ) -> int:
+    def choose(self, round: Round, generator: torch.Generator) -> int:
         """Return the best arm of a draw."""
-        return best(model.draw(state, context, generator), allowed)
+        return round.best(round.model.draw(round.state, round.context, generator))
 
-    def chances(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-        draws: int = DRAWS,
-    ) -> Chances:
+    def chances(self, round: Round, generator: torch.Generator, draws: int = DRAWS) -> Chances:
         """Return the share of draws with each arm as the best; exact between two arms of a known law."""
-        mask = _mask(model, allowed)
+        model, state, context, mask = round.model, round.state, round.context, round.mask
         arms = mask.nonzero()[:, 0].tolist()
         if len(arms) == 1:
             return Chances.certain(arms[0], model.arms)
@@ -138,31 +134,16 @@ class AbstractBestRule(AbstractRule):
     """A rule without chance: the arm with the largest score."""
 
     @abc.abstractmethod
-    def scores(self, model: AbstractRewards[Any], state: Any, context: Context) -> Float[Tensor, " arm"]:
+    def scores(self, round: Round) -> Float[Tensor, " arm"]:
         """Return the score of each arm."""
 
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-    ) -> int:
+    def choose(self, round: Round, generator: torch.Generator) -> int:
         """Return the arm with the largest score."""
-        return best(self.scores(model, state, context), allowed)
+        return round.best(self.scores(round))
 
-    def chances(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-        draws: int = DRAWS,
-    ) -> Chances:
+    def chances(self, round: Round, generator: torch.Generator, draws: int = DRAWS) -> Chances:
         """Return 1 for the arm with the largest score."""
-        return Chances.certain(best(self.scores(model, state, context), allowed), model.arms)
+        return Chances.certain(round.best(self.scores(round)), round.model.arms)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +160,9 @@ class UCB(AbstractBestRule):
         if not 0 <= self.alpha < math.inf:
             raise ValueError(f"expected alpha to be at least 0 and finite, got {self.alpha}")
 
-    def scores(self, model: AbstractRewards[Any], state: Any, context: Context) -> Float[Tensor, " arm"]:
+    def scores(self, round: Round) -> Float[Tensor, " arm"]:
         """Return the upper bounds."""
-        expected = model.expect(state, context)
+        expected = round.model.expect(round.state, round.context)
         return expected.mean + self.alpha * expected.sd
 
 
@@ -189,9 +170,9 @@ class UCB(AbstractBestRule):
 class Greedy(AbstractBestRule):
     """The arm with the largest expected reward."""
 
-    def scores(self, model: AbstractRewards[Any], state: Any, context: Context) -> Float[Tensor, " arm"]:
+    def scores(self, round: Round) -> Float[Tensor, " arm"]:
         """Return the means."""
-        return model.expect(state, context, spread=False).mean
+        return round.means()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,33 +189,18 @@ class EpsilonGreedy(AbstractRule):
         if not 0 <= self.epsilon <= 1:
             raise ValueError(f"expected epsilon to be at least 0 and at most 1, got {self.epsilon}")
 
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-    ) -> int:
+    def choose(self, round: Round, generator: torch.Generator) -> int:
         """Return a random arm, or the best."""
         if torch.rand((), generator=generator).item() < self.epsilon:
-            arms = _mask(model, allowed).nonzero()[:, 0]
+            arms = round.mask.nonzero()[:, 0]
             return int(arms[int(torch.randint(len(arms), (), generator=generator))])
-        return best(model.expect(state, context, spread=False).mean, allowed)
+        return round.best(round.means())
 
-    def chances(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-        draws: int = DRAWS,
-    ) -> Chances:
+    def chances(self, round: Round, generator: torch.Generator, draws: int = DRAWS) -> Chances:
         """Return epsilon over the number of arms, and 1 - epsilon more for the best."""
-        mask = _mask(model, allowed)
+        mask = round.mask
         value = self.epsilon * mask.double() / mask.sum()
-        value[best(model.expect(state, context, spread=False).mean, allowed)] += 1 - self.epsilon
+        value[round.best(round.means())] += 1 - self.epsilon
         return Chances.exact(value)
 
 
@@ -252,45 +218,15 @@ class Softmax(AbstractRule):
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"expected temperature to be positive and finite, got {self.temperature}")
 
-    def choose(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-    ) -> int:
+    def choose(self, round: Round, generator: torch.Generator) -> int:
         """Return an arm by its probability."""
-        chances = self.chances(model, state, context, generator, allowed)
-        return int(torch.multinomial(chances.value, 1, generator=generator))
+        return int(torch.multinomial(self.chances(round, generator).value, 1, generator=generator))
 
-    def chances(
-        self,
-        model: AbstractRewards[Any],
-        state: Any,
-        context: Context,
-        generator: torch.Generator,
-        allowed: Allowed = None,
-        draws: int = DRAWS,
-    ) -> Chances:
+    def chances(self, round: Round, generator: torch.Generator, draws: int = DRAWS) -> Chances:
         """Return the softmax of the means."""
-        means = _finite(model.expect(state, context, spread=False).mean).double().cpu()
-        scores = (means / self.temperature).masked_fill(~_mask(model, allowed), -math.inf)
+        means = _finite(round.means()).double().cpu()
+        scores = (means / self.temperature).masked_fill(~round.mask, -math.inf)
         return Chances.exact(scores.softmax(-1))
-
-
-def best(values: Float[Tensor, " arm"], allowed: Allowed = None) -> int:
-    """Return the arm with the largest value.
-
-    Raises:
-        ValueError: If values are not finite, as where a descent has diverged.
-    """
-    values = _finite(values)
-    return int((values if allowed is None else values.masked_fill(~allowed.to(values.device), -math.inf)).argmax())
-
-
-def _mask(model: AbstractRewards[Any], allowed: Allowed) -> Bool[Tensor, " arm"]:
-    return torch.ones(model.arms, dtype=torch.bool) if allowed is None else allowed
 
 
 def _finite(values: Tensor) -> Tensor:
