@@ -40,10 +40,9 @@ from tsforecast.learners import (
     vd_ekf,
 )
 from tsforecast.learners.evidence.moment_matching import logistic_moments, mackay_moments, probit_moments
-from tsforecast.learners.evidence.pseudo_observation import Model, Points
+from tsforecast.learners.evidence.pseudo_observation import Model, Near, Points
 from tsforecast.learners.loop import run
 from tsforecast.learners.networks.layer_chain import as_network
-from tsforecast.learners.weight import Unweighted
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -494,7 +493,7 @@ def test_the_diagonal_by_random_products_is_unbiased(monkeypatch):
     points = Points(inputs, target, None)
     belief = Diagonal().init(weights, torch.full_like(weights, 0.01))
     evidence = MonteCarloHessian(4, hessian="hutchinson")
-    found = [evidence(model, belief, points, Unweighted(), generator(seed), None).increment for seed in range(150)]
+    found = [evidence(Near(model, belief, points), generator(seed)).increment for seed in range(150)]
     total = lambda w: -(target - outputs_of(module, w, inputs)).square().sum()  # noqa: E731
     exact = []
     for seed in range(150):  # at the same draws, so that the products' randomness alone is tested

@@ -13,7 +13,7 @@ from tsforecast.learners.beliefs.family import AbstractFamily
 from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
 from tsforecast.learners.evidence.estimators import AbstractEvidenceEstimator, Linearised
-from tsforecast.learners.evidence.pseudo_observation import Model, Points
+from tsforecast.learners.evidence.pseudo_observation import Model, Near, Points
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 from tsforecast.learners.networks.network import AbstractNetwork
@@ -101,7 +101,7 @@ class GaussianLearner(AbstractPointsLearner[Any]):
             self.family,
             belief,
             lambda at: self.evidence(
-                model, at, points, self.weight, generator, done if at is belief else None
+                Near(model, at, points, self.weight, done if at is belief else None), generator
             ).as_taken_by(self.family),
         )
 

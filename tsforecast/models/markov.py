@@ -6,7 +6,7 @@ from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.markov_counts import LIKELIHOODS, MarkovCountDynamics
-from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, MarkovDynamics, parts_of
+from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, MarkovDynamics, RegimeOptions, parts_of
 from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.markov_start import EMStart
 from tsforecast.models.parts.markov_vector import MarkovVectorDynamics
@@ -88,17 +88,25 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
             if scaling.scaling == "series":  # the default of all models
                 scaling = dataclasses.replace(scaling, scaling="none")
             _check_counts(data, scaling, order, seasonal, form, likelihood)
-        regimes, stages = (2 if regimes is None else regimes), (1 if stages is None else stages)
-        lags = (1 if order is None else order, seasonal is not False)
-        moves = (transition_covariates and data.num_dynamic_real > 0, initial == "free", persistence)
-        parts, has_own = parts_of(switching), scaling.scaling != "training"
+        has_own = scaling.scaling != "training"
+        options = RegimeOptions(
+            regimes=2 if regimes is None else regimes,
+            stages=1 if stages is None else stages,
+            order=0 if has_counts else 1 if order is None else order,
+            seasonal=seasonal is not False and not has_counts,
+            of_mean=form == "mean",
+            switching=parts_of(switching),
+            transition_covariates=transition_covariates and data.num_dynamic_real > 0,
+            free_initial=initial == "free",
+            persistence=persistence,
+        )
         dynamics: AbstractMarkovDynamics
         if has_counts:
-            dynamics = MarkovCountDynamics(data, regimes, parts, *moves, stages, likelihood == "poisson")
+            dynamics = MarkovCountDynamics(data, options, likelihood == "poisson")
         elif data.num_targets == 1:
-            dynamics = MarkovDynamics(data, regimes, *lags, form == "mean", parts, *moves, has_own, stages)
+            dynamics = MarkovDynamics(data, options, has_own)
         elif form == "intercept":
-            dynamics = MarkovVectorDynamics(data, regimes, *lags, parts, *moves, has_own, stages)
+            dynamics = MarkovVectorDynamics(data, options, has_own)
         else:
             raise ValueError(f"expected form='intercept' with {data.num_targets} targets, got 'mean'")
         groups = ParameterGroups(training.learning_rate)

@@ -67,7 +67,6 @@ class AbstractBatchPosterior(abc.ABC):
 
     site: AbstractSite
 
-    @abc.abstractmethod
     def fit(
         self,
         prior: Gaussian,
@@ -89,6 +88,16 @@ class AbstractBatchPosterior(abc.ABC):
             ValueError: If inputs or targets are not finite, do not fit each other, or cannot come from the likelihood;
                 or if a count is outside of its range.
         """
+        check(self.site, prior, inputs, target, counts)
+        old = 0 if start is None else len(start.precision)
+        with torch.no_grad():
+            return self._fit(prior, inputs, target[:, 0], started(inputs, start), counts, old)
+
+    @abc.abstractmethod
+    def _fit(
+        self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None, old: int
+    ) -> BatchPosterior:
+        """Return the posterior of data that are checked; `old` points have a site to start from."""
 
 
 def check(site: AbstractSite, prior: Gaussian, inputs: Tensor, target: Tensor, counts: Tensor | None = None) -> None:

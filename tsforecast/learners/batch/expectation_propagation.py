@@ -15,7 +15,6 @@ from tsforecast.learners.batch.batch_posterior import (
     Natural,
     Sites,
     change_between,
-    check,
     log_volume_ratio,
     parts,
     started,
@@ -63,22 +62,10 @@ class EP(AbstractBatchPosterior):
         if self.schedule not in SCHEDULES:
             raise ValueError(f"expected schedule to be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
 
-    def fit(
-        self,
-        prior: Gaussian,
-        inputs: Float[Tensor, "point weight"],
-        target: Float[Tensor, "label 1"],
-        start: Sites | None = None,
-        counts: Float[Tensor, " count"] | None = None,
+    def _fit(
+        self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None, old: int
     ) -> BatchPosterior:
         """Sweep until nothing changes."""
-        check(self.site, prior, inputs, target, counts)
-        with torch.no_grad():
-            return self._fit(prior, inputs, target[:, 0], started(inputs, start), counts)
-
-    def _fit(
-        self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None
-    ) -> BatchPosterior:
         natural = Natural.of(prior)
         belief = prior if not bool(sites.precision.any()) else natural.times(inputs, sites)
         sweep = self._sequential if self.schedule == "sequential" else self._parallel
@@ -150,24 +137,15 @@ class ADF(AbstractBatchPosterior):
 
     site: AbstractSite = dataclasses.field(default_factory=LogisticSite)
 
-    def fit(
-        self,
-        prior: Gaussian,
-        inputs: Float[Tensor, "point weight"],
-        target: Float[Tensor, "label 1"],
-        start: Sites | None = None,
-        counts: Float[Tensor, " count"] | None = None,
+    def _fit(
+        self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None, old: int
     ) -> BatchPosterior:
         """Take in the points that are new."""
-        check(self.site, prior, inputs, target, counts)
-        old = 0 if start is None else len(start.precision)
-        sites = started(inputs, start)
-        with torch.no_grad():
-            belief = Natural.of(prior).times(inputs, sites) if old else prior
-            new_counts = None if counts is None else counts[old:]
-            belief, new, skipped = visit_once(self.site, belief, inputs[old:], target[old:, 0], new_counts)
-            joined = (torch.cat([x[:old], y]) for x, y in zip(parts(sites), parts(new), strict=True))
-            return BatchPosterior(belief, Sites(*joined), 1, math.nan, skipped, True, math.nan)
+        belief = Natural.of(prior).times(inputs, sites) if old else prior
+        new_counts = None if counts is None else counts[old:]
+        belief, new, skipped = visit_once(self.site, belief, inputs[old:], target[old:], new_counts)
+        joined = (torch.cat([x[:old], y]) for x, y in zip(parts(sites), parts(new), strict=True))
+        return BatchPosterior(belief, Sites(*joined), 1, math.nan, skipped, True, math.nan)
 
 
 def _site(

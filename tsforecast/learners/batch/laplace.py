@@ -3,8 +3,6 @@
 import dataclasses
 import math
 
-import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
@@ -14,9 +12,7 @@ from tsforecast.learners.batch.batch_posterior import (
     Natural,
     Sites,
     change_between,
-    check,
     log_volume_ratio,
-    started,
 )
 from tsforecast.learners.batch.sites import AbstractSite, LogisticSite
 
@@ -40,22 +36,10 @@ class Laplace(AbstractBatchPosterior):
     steps: int = 100
     tolerance: float = 1e-9
 
-    def fit(
-        self,
-        prior: Gaussian,
-        inputs: Float[Tensor, "point weight"],
-        target: Float[Tensor, "label 1"],
-        start: Sites | None = None,
-        counts: Float[Tensor, " count"] | None = None,
+    def _fit(
+        self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None, old: int
     ) -> BatchPosterior:
         """Newton's method, with steps halved until the density rises."""
-        check(self.site, prior, inputs, target, counts)
-        with torch.no_grad():
-            return self._fit(prior, inputs, target[:, 0], started(inputs, start), counts)
-
-    def _fit(
-        self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None
-    ) -> BatchPosterior:
         natural = Natural.of(prior)
         belief = prior if not bool(sites.precision.any()) else natural.times(inputs, sites)
         mean = belief.mean

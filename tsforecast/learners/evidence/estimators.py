@@ -10,15 +10,9 @@ from torch import Tensor
 
 from tsforecast.core.torch_internals import device_of
 from tsforecast.learners.beliefs.family import AbstractFactorFamily, AbstractFamily
-from tsforecast.learners.evidence.pseudo_observation import (
-    AbstractEvidence,
-    Curvature,
-    Model,
-    Points,
-    PseudoObservation,
-)
+from tsforecast.learners.evidence.pseudo_observation import AbstractEvidence, Curvature, Near, PseudoObservation
 from tsforecast.learners.shapes import Samples, Whitened
-from tsforecast.learners.weight import AbstractWeight, Unweighted
+from tsforecast.learners.weight import Unweighted
 
 HESSIANS = ("exact", "hutchinson")
 
@@ -32,24 +26,12 @@ class AbstractEvidenceEstimator(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def __call__(
-        self,
-        model: Model,
-        belief: Any,
-        points: Points,
-        weight: AbstractWeight,
-        generator: torch.Generator | None,
-        linearised: tuple[Tensor, Tensor] | None,
-    ) -> AbstractEvidence:
+    def __call__(self, near: Near, generator: torch.Generator | None = None) -> AbstractEvidence:
         """Return the evidence of some points.
 
         Args:
-            model: Network, likelihood and family.
-            belief: Near which.
-            points: Inputs and targets.
-            weight: By distance from what the belief expects.
+            near: The points and the belief.
             generator: Of random numbers.
-            linearised: Outputs and Jacobian at the belief's mean, if they are known already.
         """
 
 
@@ -57,17 +39,9 @@ class AbstractEvidenceEstimator(abc.ABC):
 class Linearised(AbstractEvidenceEstimator):
     """The network linearised at the mean, the likelihood by its Gauss-Newton curvature: the extended Kalman filter."""
 
-    def __call__(
-        self,
-        model: Model,
-        belief: Any,
-        points: Points,
-        weight: AbstractWeight,
-        generator: torch.Generator | None,
-        linearised: tuple[Tensor, Tensor] | None,
-    ) -> PseudoObservation:
+    def __call__(self, near: Near, generator: torch.Generator | None = None) -> PseudoObservation:
         """Return one row for each output of each point."""
-        matrix, residual = whitened(model, belief, points, weight, linearised)
+        matrix, residual = whitened(near)
         return PseudoObservation(matrix.flatten(0, 1), residual.flatten())
 
 
@@ -90,26 +64,18 @@ class EmpiricalFisher(AbstractEvidenceEstimator):
         if self.num_samples < 0:
             raise ValueError(f"expected num_samples to be at least 0, got {self.num_samples}")
 
-    def __call__(
-        self,
-        model: Model,
-        belief: Any,
-        points: Points,
-        weight: AbstractWeight,
-        generator: torch.Generator | None,
-        linearised: tuple[Tensor, Tensor] | None,
-    ) -> PseudoObservation:
+    def __call__(self, near: Near, generator: torch.Generator | None = None) -> PseudoObservation:
         """Return one row for each draw: g_k / sqrt(K), with residuals 1 / sqrt(K)."""
         if not self.num_samples:
-            matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
+            matrix, residual = whitened(near.unweighted())
             gradient = matrix.flatten(0, 1).T @ residual.flatten()
             observation = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))
-            return weighted(observation, model, belief, points, weight, linearised)
-        draws = draw(model.family, belief, self.num_samples, self.centred, generator)
-        gradients = torch.func.vmap(torch.func.grad(model.log_prob), (0, None))(draws, points)
+            return weighted(observation, near)
+        draws = draw(near.model.family, near.belief, self.num_samples, self.centred, generator)
+        gradients = torch.func.vmap(torch.func.grad(near.model.log_prob), (0, None))(draws, near.points)
         count = math.sqrt(self.num_samples)
         observation = PseudoObservation(gradients / count, gradients.new_full((self.num_samples,), 1 / count))
-        return weighted(observation, model, belief, points, weight, linearised)
+        return weighted(observation, near)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,20 +101,12 @@ class MonteCarloHessian(AbstractEvidenceEstimator):
         if self.hessian not in HESSIANS:
             raise ValueError(f"expected hessian to be one of {', '.join(HESSIANS)}, got {self.hessian!r}")
 
-    def __call__(
-        self,
-        model: Model,
-        belief: Any,
-        points: Points,
-        weight: AbstractWeight,
-        generator: torch.Generator | None,
-        linearised: tuple[Tensor, Tensor] | None,
-    ) -> Curvature:
+    def __call__(self, near: Near, generator: torch.Generator | None = None) -> Curvature:
         """Return the means of gradient and Hessian over draws from the belief."""
-        family = model.family
+        model, points, family = near.model, near.points, near.model.family
         if not isinstance(family, AbstractFactorFamily):
             raise TypeError(f"expected a full or diagonal family for Monte Carlo Hessians, got {type(family).__name__}")
-        draws = draw(family, belief, self.num_samples, self.centred, generator)
+        draws = draw(family, near.belief, self.num_samples, self.centred, generator)
         gradient_of = torch.func.grad(model.log_prob)
         gradient = torch.func.vmap(gradient_of, (0, None))(draws, points).mean(0)
         is_matrix = family.outer(draws[:1]).ndim == 2
@@ -163,19 +121,16 @@ class MonteCarloHessian(AbstractEvidenceEstimator):
                 return torch.func.jvp(lambda t: gradient_of(t, points), (theta,), (sign,))[1] * sign
 
             hessian = torch.func.vmap(product)(draws, signs).mean(0)
-        return weighted(Curvature(family.curvature(hessian), gradient), model, belief, points, weight, linearised)
+        return weighted(Curvature(family.curvature(hessian), gradient), near)
 
 
-def whitened(
-    model: Model, belief: Any, points: Points, weight: AbstractWeight, linearised: tuple[Tensor, Tensor] | None
-) -> Whitened:
+def whitened(near: Near) -> Whitened:
     """Return the linearised pseudo-observation of each point, by its weight and its count."""
-    mean = model.family.mean(belief)
-    outputs, jacobian = linearised or model.network.linearise(mean, points.inputs)
-    matrix, residual = model.likelihood.whiten(outputs, jacobian, points.target, points.observed)
+    points = near.points
+    matrix, residual = near.model.likelihood.whiten(*near.linearise(), points.target, points.observed)
     power = points.counts
-    if not isinstance(weight, Unweighted):
-        weights = weight(_distance(model, belief, weight, matrix, residual))
+    if not isinstance(near.weight, Unweighted):
+        weights = near.weight(_distance(near, matrix, residual))
         power = weights if power is None else weights * power
     if power is None:
         return matrix, residual
@@ -183,29 +138,22 @@ def whitened(
     return matrix * root.unsqueeze(-1), residual * root
 
 
-def _distance(model: Model, belief: Any, weight: AbstractWeight, matrix: Tensor, residual: Tensor) -> Tensor:
+def _distance(near: Near, matrix: Tensor, residual: Tensor) -> Tensor:
     """Return the squared distance of each point's residual."""
-    if weight.norm == "noise":
+    if near.weight.norm == "noise":
         return residual.square().sum(-1)
     eye = torch.eye(matrix.shape[-2], dtype=matrix.dtype, device=matrix.device)
-    among = model.family.covariance(belief, matrix) + eye
+    among = near.model.family.covariance(near.belief, matrix) + eye
     return (residual * torch.linalg.solve(among, residual.unsqueeze(-1)).squeeze(-1)).sum(-1)
 
 
-def weighted(
-    evidence: Any,
-    model: Model,
-    belief: Any,
-    points: Points,
-    weight: AbstractWeight,
-    linearised: tuple[Tensor, Tensor] | None,
-) -> Any:
+def weighted(evidence: Any, near: Near) -> Any:
     """All points together by the weight of their linearised distance."""
-    if isinstance(weight, Unweighted):
+    if isinstance(near.weight, Unweighted):
         return evidence
-    matrix, residual = whitened(model, belief, points, Unweighted(), linearised)
+    matrix, residual = whitened(near.unweighted())
     matrix, residual = matrix.flatten(0, 1).unsqueeze(0), residual.flatten().unsqueeze(0)
-    return evidence.scaled(weight(_distance(model, belief, weight, matrix, residual))[0])
+    return evidence.scaled(near.weight(_distance(near, matrix, residual))[0])
 
 
 def draw(

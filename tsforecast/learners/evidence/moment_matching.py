@@ -2,16 +2,13 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from tsforecast.learners.evidence.estimators import AbstractEvidenceEstimator, weighted
-from tsforecast.learners.evidence.pseudo_observation import Model, Points, PseudoObservation
+from tsforecast.learners.evidence.pseudo_observation import Near, PseudoObservation
 from tsforecast.learners.likelihoods.classes import BernoulliLikelihood
 from tsforecast.learners.shapes import Batch
-from tsforecast.learners.weight import AbstractWeight
 
 LINKS = ("logistic", "probit", "mackay")
 
@@ -41,26 +38,18 @@ class MomentMatched(AbstractEvidenceEstimator):
         """Say yes: every point needs the belief after the one before."""
         return True
 
-    def __call__(
-        self,
-        model: Model,
-        belief: Any,
-        points: Points,
-        weight: AbstractWeight,
-        generator: torch.Generator | None,
-        linearised: tuple[Tensor, Tensor] | None,
-    ) -> PseudoObservation:
+    def __call__(self, near: Near, generator: torch.Generator | None = None) -> PseudoObservation:
         """Return a row sqrt(tau) h' with residual (nu - tau a) / sqrt(tau)."""
+        model, points = near.model, near.points
         if not isinstance(model.likelihood, BernoulliLikelihood):
             raise TypeError(
                 f"expected a Bernoulli likelihood for matching moments, got {type(model.likelihood).__name__}"
             )
-        mean = model.family.mean(belief)
-        logit, jacobian = linearised or model.network.linearise(mean, points.inputs)
+        logit, jacobian = near.linearise()
         if logit.numel() != 1:
             raise ValueError(f"expected one point with one logit for matching moments, got shape {tuple(logit.shape)}")
         row = jacobian[0]
-        variance = model.family.covariance(belief, row)[0, 0]
+        variance = model.family.covariance(near.belief, row)[0, 0]
         moments = {"logistic": logistic_moments, "probit": probit_moments, "mackay": mackay_moments}[self.link]
         matched, left = moments(logit[0, 0], variance, 2 * points.target[0, 0] - 1)
         # As a site N(logit; nu / tau, 1 / tau): tau = 1 / v1 - 1 / s2, nu - tau a = (m1 - a) / v1.
@@ -71,8 +60,8 @@ class MomentMatched(AbstractEvidenceEstimator):
         root = torch.where(known, precision, 1.0).sqrt()
         residual = torch.where(known, (matched - logit[0, 0]) / (left * root), 0.0)
         observation = PseudoObservation(row * (root * known), residual.unsqueeze(0))
-        once = dataclasses.replace(points, counts=None)
-        observation = weighted(observation, model, belief, once, weight, linearised)
+        once = dataclasses.replace(near, points=dataclasses.replace(points, counts=None))
+        observation = weighted(observation, once)
         return observation if points.counts is None else observation.scaled(points.counts[0])
 
 

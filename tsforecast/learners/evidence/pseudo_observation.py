@@ -12,6 +12,7 @@ from tsforecast.learners.beliefs.family import AbstractFactorFamily, AbstractFam
 from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.shapes import Inputs, Observed, Residual, Rows, Scalar, Target, Weights
+from tsforecast.learners.weight import AbstractWeight, Unweighted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +68,33 @@ class Model:
         outputs = self.network(weights, points.inputs)
         log_prob = self.likelihood.log_prob(outputs, points.target, points.observed)
         return (log_prob if points.counts is None else log_prob * points.counts).sum()
+
+
+@dataclasses.dataclass(frozen=True)
+class Near:
+    """Points, and the belief near which their evidence is asked for.
+
+    Attributes:
+        model: Network, likelihood and family.
+        belief: Near which.
+        points: Inputs and targets.
+        weight: Of outliers, by distance from what the belief expects.
+        linearised: Outputs and Jacobian at the belief's mean, if they are known already.
+    """
+
+    model: Model
+    belief: Any
+    points: Points
+    weight: AbstractWeight = dataclasses.field(default_factory=Unweighted)
+    linearised: tuple[Tensor, Tensor] | None = None
+
+    def unweighted(self) -> "Near":
+        """Return the same without a weight of outliers."""
+        return dataclasses.replace(self, weight=Unweighted())
+
+    def linearise(self) -> tuple[Tensor, Tensor]:
+        """Return outputs and Jacobian at the belief's mean."""
+        return self.linearised or self.model.network.linearise(self.model.family.mean(self.belief), self.points.inputs)
 
 
 class AbstractEvidence(abc.ABC):

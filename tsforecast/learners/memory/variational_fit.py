@@ -13,8 +13,7 @@ from tsforecast.core.torch_internals import is_transformed
 from tsforecast.learners.beliefs.diagonal import Diagonal, Independent
 from tsforecast.learners.evidence.estimators import whitened
 from tsforecast.learners.evidence.gauss_newton import step_by_products, whitened_outputs
-from tsforecast.learners.evidence.pseudo_observation import Model, Points
-from tsforecast.learners.weight import Unweighted
+from tsforecast.learners.evidence.pseudo_observation import Model, Near, Points
 
 # Parts of a Gauss-Newton step of which the best is taken; 0 stays where it is.
 _STEPS = (1.0, 0.5, 0.2, 0.05, 0.0)
@@ -125,7 +124,7 @@ class LinearisedFit(AbstractFit):
         def newton(mean: Tensor) -> Tensor:
             if is_large:
                 return step_by_products(model, prior, points, mean)
-            matrix, residual = whitened(model, _around(mean), points, Unweighted(), None)
+            matrix, residual = whitened(Near(model, _around(mean), points))
             matrix = matrix.flatten(0, 1)
             return family.condition(prior, matrix, residual.flatten() + matrix @ (mean - prior.mean)).mean
 

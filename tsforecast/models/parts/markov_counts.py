@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tsforecast.core.regimes.counts import SwitchingCounts
 from tsforecast.core.regimes.em import SwitchingRegression
-from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, check
+from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, RegimeOptions
 from tsforecast.models.records import DataSpec
 
 LIKELIHOODS = ("gaussian", "poisson", "negative-binomial")
@@ -19,37 +19,16 @@ class MarkovCountDynamics(AbstractMarkovDynamics):
 
     Args:
         data: What the model knows of its data.
-        regimes: Number of regimes.
-        switching: What differs between regimes: location, scale (the dispersion), effects.
-        transition_covariates: Whether transition probabilities depend on covariates.
-        free_initial: Whether the regimes before the first step have a distribution of their own.
-        persistence: Probability to stay in a regime, at first.
-        stages: Number of stages of each regime.
+        options: Of the regimes, without lags.
         is_poisson: Whether there is no dispersion.
-
-    Raises:
-        ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
-    def __init__(
-        self,
-        data: DataSpec,
-        regimes: int,
-        switching: tuple[str, ...],
-        transition_covariates: bool,
-        free_initial: bool,
-        persistence: float,
-        stages: int,
-        is_poisson: bool,
-    ) -> None:
-        check(data, regimes, stages, 0, False, switching, transition_covariates, persistence)
-        chain = (transition_covariates, free_initial, persistence, int(data.num_series != 1))
-        super().__init__(data, regimes, stages, (), switching, *chain)
-        own = lambda name: regimes if name in switching else 1  # noqa: E731
-        self.location = torch.nn.Parameter(torch.linspace(-0.5, 0.5, own("location")) * (own("location") > 1))
-        self.log_dispersion = None if is_poisson else torch.nn.Parameter(torch.full((own("scale"),), -2.0))
+    def __init__(self, data: DataSpec, options: RegimeOptions, is_poisson: bool) -> None:
+        super().__init__(data, options, int(data.num_series != 1))
+        self.location = torch.nn.Parameter(options.apart("location"))
+        self.log_dispersion = None if is_poisson else torch.nn.Parameter(torch.full((options.own("scale"),), -2.0))
         covariates = data.num_dynamic_real
-        self.effects = torch.nn.Parameter(torch.zeros(own("effects"), covariates)) if covariates else None
+        self.effects = torch.nn.Parameter(torch.zeros(options.own("effects"), covariates)) if covariates else None
 
     def log_scales(self) -> Float[Tensor, " regime"]:
         """Return zeros: the noise of counts follows from their mean and dispersion."""

@@ -34,47 +34,90 @@ def parts_of(switching: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in names.split("+") if name.strip()))
 
 
+@dataclasses.dataclass(frozen=True)
+class RegimeOptions:
+    """Options of regimes and of what they choose.
+
+    Attributes:
+        regimes: Number of regimes.
+        stages: Number of stages of each regime.
+        order: Number of lags.
+        seasonal: Whether lags of the main season join them.
+        of_mean: Whether regimes have means, and not intercepts; then there are no seasonal lags.
+        switching: What differs between regimes, names of `SWITCHING`; "scale" is the dispersion of counts, too.
+        transition_covariates: Whether transition probabilities depend on covariates.
+        free_initial: Whether the regimes before the first step have a distribution of their own.
+        persistence: Probability to stay in a regime, at first.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or two do not go together.
+    """
+
+    regimes: int
+    stages: int
+    order: int
+    seasonal: bool
+    of_mean: bool
+    switching: tuple[str, ...]
+    transition_covariates: bool
+    free_initial: bool
+    persistence: float
+
+    def __post_init__(self) -> None:
+        at_least(1, regimes=self.regimes, stages=self.stages)
+        at_least(0, order=self.order)
+        for name in self.switching:
+            one_of(SWITCHING, switching=name)
+        if not self.switching:
+            known = ", ".join(SWITCHING)
+            raise ValueError(f"expected something that differs between regimes, a sum of {known}; got none")
+        if "coefficients" in self.switching and not self.order:
+            raise ValueError("expected lags whose coefficients differ between regimes, got order=0")
+        if not 0 < self.persistence < 1:
+            raise ValueError(f"expected persistence to be between 0 and 1, got {self.persistence}")
+        states, histories = self.regimes * self.stages, self.order + 1
+        if self.of_mean and states**histories > _MOST_HISTORIES:
+            raise ValueError(
+                f"expected at most {_MOST_HISTORIES} histories of regimes, got {states}^{histories}: means look "
+                "at the regimes of all lags; take fewer lags, regimes or stages, or form='intercept'"
+            )
+
+    def own(self, part: str) -> int:
+        """Return how many values a part has: one for each regime, or one for all."""
+        return self.regimes if part in self.switching else 1
+
+    def apart(self, part: str) -> Float[Tensor, " own"]:
+        """Return values that tell regimes apart where training begins; zero where all share one."""
+        return torch.linspace(-0.5, 0.5, self.own(part)) * (self.own(part) > 1)
+
+
 class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
     """The chain of regimes of `MarkovForecaster`, and the centre and the unit of each series.
 
     Args:
         data: What the model knows of its data.
-        regimes: Number of regimes.
-        stages: Number of stages of each regime.
-        lags: Lags of the targets.
-        switching: What differs between regimes, names of `SWITCHING`.
-        transition_covariates: Whether transition probabilities depend on covariates.
-        free_initial: Whether the regimes before the first step have a distribution of their own.
-        persistence: Probability to stay in a regime, at first.
+        options: Of the regimes.
         num_own: Size of what each series has of its own: centres and units of its targets, or one level; 0 for nothing.
     """
 
     is_growing = True
 
-    def __init__(
-        self,
-        data: DataSpec,
-        regimes: int,
-        stages: int,
-        lags: tuple[int, ...],
-        switching: tuple[str, ...],
-        transition_covariates: bool,
-        free_initial: bool,
-        persistence: float,
-        num_own: int,
-    ) -> None:
+    def __init__(self, data: DataSpec, options: RegimeOptions, num_own: int) -> None:
         super().__init__()
-        self.regimes, self.stages, self.lags, self.switching_parts = regimes, stages, lags, switching
-        self.targets, self.of_mean = data.num_targets, False
-        going = min(stages * (1 - persistence), max(0.5, 1 - persistence))
-        stay, leave = math.log(1 - going), math.log(going / max(regimes - 1, 1))
-        self.transition = torch.nn.Parameter(torch.eye(regimes) * (stay - leave) + leave)
+        seasonal = options.seasonal and not options.of_mean and data.season > options.order
+        self.lags = lags_of(options.order, data.season if seasonal else 0)
+        self.regimes, self.stages, self.switching_parts = options.regimes, options.stages, options.switching
+        self.targets, self.of_mean = data.num_targets, options.of_mean
+        going = min(self.stages * (1 - options.persistence), max(0.5, 1 - options.persistence))
+        stay, leave = math.log(1 - going), math.log(going / max(self.regimes - 1, 1))
+        self.transition = torch.nn.Parameter(torch.eye(self.regimes) * (stay - leave) + leave)
         self.transition_effects = None
-        if transition_covariates:
-            self.transition_effects = torch.nn.Parameter(torch.zeros(data.num_dynamic_real, regimes, regimes))
-        self.initial = torch.nn.Parameter(torch.zeros(regimes)) if free_initial else None
+        if options.transition_covariates:
+            shape = data.num_dynamic_real, self.regimes, self.regimes
+            self.transition_effects = torch.nn.Parameter(torch.zeros(shape))
+        self.initial = torch.nn.Parameter(torch.zeros(self.regimes)) if options.free_initial else None
         self.own = SeriesParameters(torch.zeros(num_own), data.num_series, data.cardinality) if num_own else None
-        if lags:
+        if self.lags:
             self.log_prior_scales = torch.nn.Parameter(torch.tensor([0.0, -1.0]))
         # Whether the parameters come from data: a start is not made a second time.
         self.register_buffer("is_begun", torch.zeros((), dtype=torch.bool))
@@ -163,49 +206,20 @@ class MarkovDynamics(AbstractMarkovDynamics):
 
     Args:
         data: What the model knows of its data.
-        regimes: Number of regimes.
-        order: Number of lags.
-        seasonal: Whether lags of the main season join them.
-        of_mean: Whether regimes have means, and not intercepts.
-        switching: What differs between regimes, names of `SWITCHING`.
-        transition_covariates: Whether transition probabilities depend on covariates.
-        free_initial: Whether the regimes before the first step have a distribution of their own.
-        persistence: Probability to stay in a regime, at first.
+        options: Of the regimes.
         has_own: Whether each series has a centre and a unit of its own.
-        stages: Number of stages of each regime.
-
-    Raises:
-        ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
-    def __init__(
-        self,
-        data: DataSpec,
-        regimes: int,
-        order: int,
-        seasonal: bool,
-        of_mean: bool,
-        switching: tuple[str, ...],
-        transition_covariates: bool,
-        free_initial: bool,
-        persistence: float,
-        has_own: bool = True,
-        stages: int = 1,
-    ) -> None:
-        check(data, regimes, stages, order, of_mean, switching, transition_covariates, persistence)
-        lags = lags_of(order, data.season if seasonal and not of_mean and data.season > order else 0)
-        chain = (transition_covariates, free_initial, persistence, 2 * has_own)
-        super().__init__(data, regimes, stages, lags, switching, *chain)
-        self.of_mean = of_mean
-        own = lambda name: regimes if name in switching else 1  # noqa: E731
+    def __init__(self, data: DataSpec, options: RegimeOptions, has_own: bool) -> None:
+        super().__init__(data, options, 2 * has_own)
         covariates = data.num_dynamic_real
-        self.location = torch.nn.Parameter(torch.linspace(-0.5, 0.5, own("location")) * (own("location") > 1))
-        self.log_scale = torch.nn.Parameter(torch.linspace(-0.5, 0.5, own("scale")) * (own("scale") > 1))
+        self.location = torch.nn.Parameter(options.apart("location"))
+        self.log_scale = torch.nn.Parameter(options.apart("scale"))
         if self.lags:
-            start = torch.zeros(own("coefficients"), len(self.lags))
+            start = torch.zeros(options.own("coefficients"), len(self.lags))
             start[:, 0] = 0.9
             self.coefficients = torch.nn.Parameter(start)
-        self.effects = torch.nn.Parameter(torch.zeros(own("effects"), covariates)) if covariates else None
+        self.effects = torch.nn.Parameter(torch.zeros(options.own("effects"), covariates)) if covariates else None
 
     def log_scales(self) -> Float[Tensor, " regime"]:
         """Return log scales of the noise of all regimes, bounded from below: a regime cannot be of one value alone."""
@@ -236,35 +250,3 @@ class MarkovDynamics(AbstractMarkovDynamics):
         if self.effects is not None:
             self.effects.copy_(self._own("effects", coefficient[:, 1 + lags :]))
         self._adopt_chain(model)
-
-
-def check(
-    data: DataSpec,
-    regimes: int,
-    stages: int,
-    order: int,
-    of_mean: bool,
-    switching: tuple[str, ...],
-    transition_covariates: bool,
-    persistence: float,
-) -> None:
-    """Refuse options that are out of their range or do not go together.
-
-    Raises:
-        ValueError: If there are some.
-    """
-    at_least(1, regimes=regimes, stages=stages)
-    at_least(0, order=order)
-    for name in switching:
-        one_of(SWITCHING, switching=name)
-    if not switching:
-        raise ValueError(f"expected something that differs between regimes, a sum of {', '.join(SWITCHING)}; got none")
-    if "coefficients" in switching and not order:
-        raise ValueError("expected lags whose coefficients differ between regimes, got order=0")
-    if not 0 < persistence < 1:
-        raise ValueError(f"expected persistence to be between 0 and 1, got {persistence}")
-    if of_mean and (regimes * stages) ** (order + 1) > _MOST_HISTORIES:
-        raise ValueError(
-            f"expected at most {_MOST_HISTORIES} histories of regimes, got {regimes * stages}^{order + 1}: means look "
-            "at the regimes of all lags; take fewer lags, regimes or stages, or form='intercept'"
-        )

@@ -8,8 +8,7 @@ from tsforecast.core.linalg import cholesky
 from tsforecast.core.regimes.em import SwitchingRegression
 from tsforecast.core.regimes.vector_autoregression import SwitchingVectorAutoregression
 from tsforecast.core.torch_internals import constant
-from tsforecast.models.parts.markov_dynamics import HIGHEST, LOWEST, AbstractMarkovDynamics, check
-from tsforecast.models.parts.markov_fit import lags_of
+from tsforecast.models.parts.markov_dynamics import HIGHEST, LOWEST, AbstractMarkovDynamics, RegimeOptions
 from tsforecast.models.records import DataSpec
 
 
@@ -20,48 +19,22 @@ class MarkovVectorDynamics(AbstractMarkovDynamics):
 
     Args:
         data: What the model knows of its data.
-        regimes: Number of regimes.
-        order: Number of lags.
-        seasonal: Whether lags of the main season join them.
-        switching: What differs between regimes, names of `SWITCHING`; the covariance does by "scale".
-        transition_covariates: Whether transition probabilities depend on covariates.
-        free_initial: Whether the regimes before the first step have a distribution of their own.
-        persistence: Probability to stay in a regime, at first.
+        options: Of the regimes; the covariance differs between them by "scale".
         has_own: Whether each series has centres and units of its own.
-        stages: Number of stages of each regime.
-
-    Raises:
-        ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
-    def __init__(
-        self,
-        data: DataSpec,
-        regimes: int,
-        order: int,
-        seasonal: bool,
-        switching: tuple[str, ...],
-        transition_covariates: bool,
-        free_initial: bool,
-        persistence: float,
-        has_own: bool = True,
-        stages: int = 1,
-    ) -> None:
-        check(data, regimes, stages, order, False, switching, transition_covariates, persistence)
-        lags = lags_of(order, data.season if seasonal and data.season > order else 0)
-        chain = (transition_covariates, free_initial, persistence, 2 * data.num_targets * has_own)
-        super().__init__(data, regimes, stages, lags, switching, *chain)
-        own = lambda name: regimes if name in switching else 1  # noqa: E731
+    def __init__(self, data: DataSpec, options: RegimeOptions, has_own: bool) -> None:
+        super().__init__(data, options, 2 * data.num_targets * has_own)
         targets, covariates = data.num_targets, data.num_dynamic_real
-        apart = lambda name: (torch.linspace(-0.5, 0.5, own(name)) * (own(name) > 1))[:, None]  # noqa: E731
-        self.location = torch.nn.Parameter(apart("location").repeat(1, targets))
-        self.log_scale = torch.nn.Parameter(apart("scale").repeat(1, targets))
-        self.mixing = torch.nn.Parameter(torch.zeros(own("scale"), targets, targets))
-        if lags:
-            start = torch.zeros(own("coefficients"), targets, len(lags), targets)
+        self.location = torch.nn.Parameter(options.apart("location")[:, None].repeat(1, targets))
+        self.log_scale = torch.nn.Parameter(options.apart("scale")[:, None].repeat(1, targets))
+        self.mixing = torch.nn.Parameter(torch.zeros(options.own("scale"), targets, targets))
+        if self.lags:
+            start = torch.zeros(options.own("coefficients"), targets, len(self.lags), targets)
             start[:, :, 0] = 0.9 * torch.eye(targets)
             self.coefficients = torch.nn.Parameter(start)
-        self.effects = torch.nn.Parameter(torch.zeros(own("effects"), covariates, targets)) if covariates else None
+        effects = torch.zeros(options.own("effects"), covariates, targets)
+        self.effects = torch.nn.Parameter(effects) if covariates else None
 
     def log_scales(self) -> Float[Tensor, " regime"]:
         """Return means over targets of the log scales of all regimes."""
