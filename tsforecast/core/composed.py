@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
@@ -24,6 +23,7 @@ from tsforecast.core.linear import (
     with_noise,
 )
 from tsforecast.core.series.blocks import Blocks
+from tsforecast.core.shapes import Drawn, Given, JointMoments, Observed, Posterior, Value
 from tsforecast.core.structural import ISSM
 from tsforecast.core.system import AbstractLinearSystem, LinearSystem, marginals_by_step
 
@@ -66,15 +66,11 @@ class ComposedTransition(AbstractByMoments):
         noise = concatenate([own.noise, self.rest.variance], -1, 1)
         return Move(own.slopes, mean, prior.cov, own.diagonal, matrix, noise, own.slope)
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the moments of the later state, and its covariance with the earlier one, by the dense form."""
         return self.dense().joint(prior)
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the state moved on, with noise."""
         size, rest = self.structure.noise.shape[-1], self.rest
         first, others = value[..., :size], value[..., size:]
@@ -109,9 +105,7 @@ class ComposedEmission(AbstractLinearGaussian):
     structure: ISSMEmission
     rest: DenseForm
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the mean of the observation, its covariance with the state, and its own."""
         size, first, rest = self.structure.num_states, self.structure, self.rest.dense()
         out = rest.offset.shape[-1]
@@ -128,9 +122,7 @@ class ComposedEmission(AbstractLinearGaussian):
         mean, _, cov = self.joint(prior)
         return Gaussian(mean, cov)
 
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return the belief after an update, for a single target by a scalar division and an outer product."""
         mean, cross, among = self.joint(prior)
         if mean.shape[-1] > 1:
@@ -138,9 +130,7 @@ class ComposedEmission(AbstractLinearGaussian):
         seen = None if observed is None else observed[..., 0]
         return condition_scalar(prior, (value - mean)[..., 0], cross[..., 0, :], among[..., 0, 0], seen)
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the sum of both emissions, with noise."""
         size, rest, noise = self.structure.num_states, self.rest, self.structure.noise.unsqueeze(-1)
         out = rest.offset.shape[-1]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
@@ -19,6 +19,7 @@ from tsforecast.core.linear import (
     condition_scalar,
     with_noise,
 )
+from tsforecast.core.shapes import Drawn, Given, JointMoments, Observed, Posterior, Value
 from tsforecast.core.torch_internals import constant, normal
 
 
@@ -114,15 +115,11 @@ class ISSMTransition(AbstractByMoments):
         batch = broadcast_shapes(moved.shape, added.shape)
         return moved.expand(batch).index_add(-2, place, added.expand(batch).index_select(-2, source))
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the moments of the later state, and its covariance with the earlier one, by the dense form."""
         return self.dense().joint(prior)
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the state moved on, with noise."""
         mean = self.push(value.unsqueeze(-1)).squeeze(-1)
         return with_noise(mean, self.noise, generator)
@@ -173,24 +170,18 @@ class ISSMEmission(AbstractLinearGaussian):
         mean, _, variance = self._predict(prior)
         return Gaussian(mean.unsqueeze(-1), variance[..., None, None])
 
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return the belief after an update by a scalar division and an outer product."""
         mean, cross, variance = self._predict(prior)
         seen = None if observed is None else observed[..., 0]
         return condition_scalar(prior, value[..., 0] - mean, cross, variance, seen)
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the mean of the observation, its covariance with the state, and its variance."""
         mean, cross, variance = self._predict(prior)
         return mean.unsqueeze(-1), cross.unsqueeze(-2), variance[..., None, None]
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the sum of the active states, with noise."""
         mean = self.read(value.unsqueeze(-1)).squeeze(-1) + self.offset
         mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))

@@ -23,6 +23,7 @@ from tsforecast.core.linalg import (
     symmetrise,
     whiten,
 )
+from tsforecast.core.shapes import Drawn, Given, JointMoments, Observed, Posterior, Value
 from tsforecast.core.torch_internals import normal
 
 _PREDICTED = "the predictive covariance of an observation"
@@ -37,9 +38,7 @@ class AbstractLinearGaussian(abc.ABC):
         """Return p(b), the prior over `a` pushed through."""
 
     @abc.abstractmethod
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """p(a | b = value) and log p(value), of the observed components only.
 
         Args:
@@ -52,9 +51,7 @@ class AbstractLinearGaussian(abc.ABC):
         """
 
     @abc.abstractmethod
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the mean of b, Cov(b, a), and the covariance of b.
 
         Args:
@@ -62,9 +59,7 @@ class AbstractLinearGaussian(abc.ABC):
         """
 
     @abc.abstractmethod
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Draws b given a = value, reparametrised; the noise may be singular."""
 
     @abc.abstractmethod
@@ -75,9 +70,7 @@ class AbstractLinearGaussian(abc.ABC):
 class AbstractByMoments(AbstractLinearGaussian, abc.ABC):
     """A conditional with a posterior by its joint moments."""
 
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return p(a | b = value) and log p(value); see `condition`."""
         mean, cross, among = self.joint(prior)
         return condition(prior, value - mean, cross, among, observed)
@@ -103,15 +96,11 @@ class LinearGaussian(AbstractByMoments):
         mean, _, cov = _push(self.matrix, prior, self.offset, self.noise, with_cross=False)
         return Gaussian(mean, cov)
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the mean of b, Cov(b, a), and the covariance of b."""
         return _push(self.matrix, prior, self.offset, self.noise)
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return a sample of b: the matrix times the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
         factor = cholesky(self.noise, "the noise of a conditional to sample from", jitter=True)
@@ -143,15 +132,11 @@ class DiagonalLinearGaussian(AbstractByMoments):
         mean, _, cov = _push(self.matrix, prior, self.offset, self.variance, with_cross=False, diagonal=True)
         return Gaussian(mean, cov)
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the joint moments, like `LinearGaussian.joint`."""
         return _push(self.matrix, prior, self.offset, self.variance, diagonal=True)
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return a sample of b: the matrix times the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
         return with_noise(mean, self.variance, generator)
@@ -207,11 +192,11 @@ def _push_by_torch(
 
 def condition(
     prior: Gaussian,
-    residual: Float[Tensor, "*#batch out"],
+    residual: Value,
     cross: Float[Tensor, "*#batch out in"],
     among: Float[Tensor, "*#batch out out"],
-    observed: Bool[Tensor, "*#batch out"] | None,
-) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    observed: Observed,
+) -> Posterior:
     """Return p(a | b) and log p(b), the covariance as V - w'w with w = L^{-1} Cov(b, a), symmetric by construction.
 
     Args:
@@ -262,7 +247,7 @@ def condition_scalar(
     cross: Float[Tensor, "*#batch in"],
     variance: Float[Tensor, "*#batch"],
     observed: Bool[Tensor, "*#batch"] | None,
-) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+) -> Posterior:
     """Return the result of `condition` for a single number b, by a scalar division and an outer product.
 
     Raises:

@@ -17,6 +17,7 @@ from tsforecast.core.linear import (
     with_noise,
 )
 from tsforecast.core.particles.filtering import Regime
+from tsforecast.core.shapes import Drawn, Given, JointMoments, Observed, Posterior, Value
 
 
 @register_record
@@ -155,9 +156,7 @@ class CompanionTransition(AbstractByMoments):
         mean, _, cov = self.joint(prior)
         return Gaussian(mean, symmetrise(cov))
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the mean of the later state, its covariance with the earlier one, and its own."""
         new = matvec(prior.cov, self.row)
         mean = (self.row * prior.mean).sum(-1) + self.offset
@@ -171,9 +170,7 @@ class CompanionTransition(AbstractByMoments):
         cov = torch.cat([among.unsqueeze(-2), below], -2)
         return torch.cat([mean.expand(batch).unsqueeze(-1), shifted], -1), cross, cov
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the state moved on, with noise in its first entry."""
         mean = ((self.row * value).sum(-1) + self.offset).unsqueeze(-1)
         new = with_noise(mean, self.variance.unsqueeze(-1), generator)
@@ -207,9 +204,7 @@ class FirstEntry(AbstractLinearGaussian):
         """Return the predictive density of the observation."""
         return Gaussian((prior.mean[..., 0] + self.offset).unsqueeze(-1), prior.cov[..., :1, :1])
 
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return the belief after an observation, by a scalar division and an outer product."""
         seen = None if observed is None else observed[..., 0]
         first = value[..., 0] - self.offset
@@ -223,16 +218,12 @@ class FirstEntry(AbstractLinearGaussian):
         cov = belief.cov * free.unsqueeze(-1) * free.unsqueeze(-2)
         return Gaussian(torch.cat([first, belief.mean[..., 1:].expand(*log_prob.shape, -1)], -1), cov), log_prob
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the mean of the observation, its covariance with the state, and its variance."""
         observation = self.marginal(prior)
         return observation.mean, prior.cov[..., :1, :], observation.cov
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the first entry and the offset."""
         return (value[..., 0] + self.offset).unsqueeze(-1)
 

@@ -3,13 +3,14 @@
 import dataclasses
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.linalg import LOG_2PI, matvec, solve_lower, symmetrise
 from tsforecast.core.linear import AbstractByMoments, AbstractLinearGaussian, LinearGaussian, condition, with_noise
 from tsforecast.core.particles.filtering import Regime
+from tsforecast.core.shapes import Drawn, Given, JointMoments, Observed, Posterior, Value
 from tsforecast.core.torch_internals import normal
 
 
@@ -112,15 +113,11 @@ class VectorCompanion(AbstractByMoments):
         """Return the predicted belief."""
         return self.dense().marginal(prior)
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the mean of the later state, its covariance with the earlier one, and its own."""
         return self.dense().joint(prior)
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the state moved on, with noise in its first entries."""
         mean = matvec(self.row, value) + self.offset
         new = mean + matvec(self.factor, normal(mean.shape, mean, generator))
@@ -155,9 +152,7 @@ class FirstEntries(AbstractLinearGaussian):
         mean, _, cov = self.joint(prior)
         return Gaussian(mean, cov)
 
-    def posterior(
-        self, prior: Gaussian, value: Float[Tensor, "*#batch out"], observed: Bool[Tensor, "*#batch out"] | None = None
-    ) -> tuple[Gaussian, Float[Tensor, "*batch"]]:
+    def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return the belief after an observation; rounding leaves no variance to known values."""
         mean, cross, among = self.joint(prior)
         belief, log_prob = condition(prior, value - mean, cross, among, observed)
@@ -169,17 +164,13 @@ class FirstEntries(AbstractLinearGaussian):
         cov = symmetrise(belief.cov) * free.unsqueeze(-1) * free.unsqueeze(-2)
         return Gaussian(torch.cat([first, belief.mean[..., targets:].expand(*first.shape[:-1], -1)], -1), cov), log_prob
 
-    def joint(
-        self, prior: Gaussian
-    ) -> tuple[Float[Tensor, "*#batch out"], Float[Tensor, "*#batch out in"], Float[Tensor, "*#batch out out"]]:
+    def joint(self, prior: Gaussian) -> JointMoments:
         """Return the mean of the observation, its covariance with the state, and its own."""
         targets = self.noise.shape[-1]
         among = prior.cov[..., :targets, :targets] + torch.diag_embed(self.noise)
         return prior.mean[..., :targets], prior.cov[..., :targets, :], among
 
-    def sample(
-        self, value: Float[Tensor, "*#batch in"], generator: torch.Generator | None = None
-    ) -> Float[Tensor, "*batch out"]:
+    def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the first entries, with their noise."""
         return with_noise(value[..., : self.noise.shape[-1]], self.noise, generator)
 
