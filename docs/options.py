@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from docstring_parser import parse
 
-from tsforecast.cli import commands, option_groups, records, train_parser
+from tsforecast.cli import command_lines, commands, option_groups, records, train_parser
 from tsforecast.cli.declared import declared
 
 # Options that several commands have: a table of each group, and a row in the tables of these commands.
@@ -25,7 +25,7 @@ SHARED = {
         "[chance and processor](#chance-and-processor)",
     ),
 }
-_OTHERS = {"train": train_parser.Train, "tune": commands.Tune}
+_OTHERS = {"train": train_parser.Train, "tune": command_lines.Tune}
 _MARKED = re.compile(r"<!-- options: ([\w ]+) -->")
 
 

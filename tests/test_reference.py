@@ -9,7 +9,7 @@ import pytest
 import tsforecast
 from docs.options import with_options
 from tsforecast import StateSpaceEstimator
-from tsforecast.cli import commands, records
+from tsforecast.cli import command_lines, commands, records
 from tsforecast.cli.records import texts_of
 from tsforecast.cli.train_parser import Train
 
@@ -42,7 +42,7 @@ def test_every_command_has_its_options_in_the_page_of_commands():
     assert marked == commands.RECORDS.keys() - {"impute"}  # which has those of `predict`
     shown = with_options(text)
     assert "<!-- options" not in shown
-    for record in (*commands.RECORDS.values(), Train, commands.Tune):
+    for record in (*commands.RECORDS.values(), Train, command_lines.Tune):
         for option in records.options_of(record):
             name = option.metadata.get("place") or f"--{option.name}"
             assert f"`{name}" in shown or option.metadata.get("text") == argparse.SUPPRESS, (record, name)

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tsforecast.cli import main
-from tsforecast.cli.commands import NAMES
+from tsforecast.cli.command_lines import NAMES
 from tsforecast.cli.parsing import typed, underscored
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from dataclasses import MISSING
 import docstring_parser
 import pytest
 
-from tsforecast.cli import commands, names, records
+from tsforecast.cli import command_lines, commands, learning_commands, names, records
 from tsforecast.cli.declared import declared
 from tsforecast.data.catalog import CATALOG
 from tsforecast.decisions import AGENTS, ENCODINGS, RULES, AgentConfig
@@ -36,8 +36,8 @@ LIGHT = (
     ["--help"],
     ["--version"],
     ["nothing"],
-    *([command, "--help"] for command in commands.NAMES),
-    *([command, "--nothing"] for command in commands.NAMES),
+    *([command, "--help"] for command in command_lines.NAMES),
+    *([command, "--nothing"] for command in command_lines.NAMES),
     *(["train", model, "--help"] for model in names.TRAINED),
     *(["train", model, "--nothing"] for model in names.TRAINED),
     ["train", "issm", "--learning_rate", "fast"],
@@ -144,7 +144,7 @@ def test_settings_name_what_there_is(record, option, table):
 
 def test_an_option_says_what_the_setting_of_its_name_says():
     """One declaration: commands have defaults and help of the record that the constructor has."""
-    command = records.parser_of("bandit", commands.Bandit)
+    command = records.parser_of("bandit", learning_commands.Bandit)
     noise = next(action for action in command._actions if action.dest == "noise")
     assert noise.default == AgentConfig.noise == AgentSettings.noise
     assert noise.help == "variance of a reward, in the units of rewards, of a learner"
@@ -180,9 +180,9 @@ def test_defaults_of_evaluate_are_those_of_an_adaptation():
         assert getattr(chosen, name) == getattr(Adaptation, name), name
 
 
-@pytest.mark.parametrize("command", commands.NAMES)
+@pytest.mark.parametrize("command", command_lines.NAMES)
 def test_no_help_shows_code(command):
-    parser = commands.parser_of(command)
+    parser = command_lines.parser_of(command)
     texts = [parser.format_help()]
     if command == "train":
         models = next(action for action in parser._actions if isinstance(action.choices, dict))
@@ -236,7 +236,7 @@ def test_files_that_are_missing_or_wrong_are_named_without_torch(tmp_path):
 @pytest.mark.parametrize("name", commands.RECORDS)
 def test_parsers_have_the_defaults_and_options_of_the_records(name):
     record = commands.RECORDS[name]
-    parser = commands.parser_of(name)
+    parser = command_lines.parser_of(name)
     fields = {field.name: field for field in records.options_of(record)}
     assert {action.dest for action in parser._actions} - {"help"} == {*fields}
     required = {key: "x" for key, field in fields.items() if field.default is field.default_factory is MISSING}

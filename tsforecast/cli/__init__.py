@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tsforecast import progress
-from tsforecast.cli import commands, names, parsing
+from tsforecast.cli import command_lines, names, parsing
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.wording import command_line_wording
 
@@ -104,19 +104,19 @@ def _dispatch(name: str, rest: list[str]) -> int:
     """
     if name == "--print_completion":
         return _print_completion(rest)
-    if name not in commands.NAMES:
+    if name not in command_lines.NAMES:
         if name in names.TRAINED:
             raise ValueError(f"{name!r} is a model: `{parsing.typed('train')} {name} --data FILE` trains it")
-        raise ValueError(parsing.unknown("command", name, commands.NAMES))
+        raise ValueError(parsing.unknown("command", name, command_lines.NAMES))
     if name == "evaluate" and rest[:1] == ["--compare"]:
         name, rest = "compare", rest[1:]
     if name == "train":
         rest = parsing.with_model(rest, names.AUTO)
     try:
-        return _run(name, commands.parsed(name, rest))
+        return _run(name, command_lines.parsed(name, rest))
     except ArgumentError as error:
         help_ = " ".join([parsing.typed(name), *_model(rest), "--help"])
-        fault = parsing.explained(str(error), commands.parser_of(name, rest), rest)
+        fault = parsing.explained(str(error), command_lines.parser_of(name, rest), rest)
         raise ValueError(f"{fault}; `{help_}` lists the options") from error
 
 
@@ -147,8 +147,8 @@ def _print_completion(arguments: Sequence[str]) -> int:
         raise ValueError(f"--print_completion: expected one of {', '.join(shtab.SUPPORTED_SHELLS)}")
     every = ArgumentParser(prog="tsforecast")
     subparsers = every.add_subparsers()
-    for name in commands.NAMES:
-        parser = commands.parser_of(name)
+    for name in command_lines.NAMES:
+        parser = command_lines.parser_of(name)
         subparsers.add_parser(name, help=parser.description)
         subparsers.choices[name] = parser
     sys.stdout.write(shtab.complete(every, arguments[0]) + "\n")

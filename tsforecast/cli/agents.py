@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from tsforecast.cli import commands
+from tsforecast.cli import learning_commands
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.decisions.tables import read_arms
 from tsforecast.settings import AgentSettings
 
 
-def configured(chosen: commands.Bandit, names: Sequence[str], features: int) -> AgentConfig:
+def configured(chosen: learning_commands.Bandit, names: Sequence[str], features: int) -> AgentConfig:
     """Return the agent that the options name.
 
     Args:

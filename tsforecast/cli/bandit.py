@@ -21,7 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tsforecast import progress
-from tsforecast.cli import commands, off_policy, runs
+from tsforecast.cli import learning_commands, off_policy, runs
 from tsforecast.cli.agents import configured
 from tsforecast.cli.answers import write_json, write_table
 from tsforecast.decisions.bandit import Bandit
@@ -39,7 +39,7 @@ REWARDS = "rewards.csv"
 _COLUMNS: tuple[str, ...] = ("run", "round", "arm", "reward", "regret", "seconds", "megabytes")
 
 
-def run(chosen: commands.Bandit) -> int:
+def run(chosen: learning_commands.Bandit) -> int:
     """Plays, or goes on.
 
     Returns:
@@ -53,7 +53,7 @@ def run(chosen: commands.Bandit) -> int:
         return off_policy.run(chosen)
     if chosen.resume:
         folder = Path(chosen.resume)
-        chosen, _ = runs.recorded(folder, "bandit", commands.Bandit)
+        chosen, _ = runs.recorded(folder, "bandit", learning_commands.Bandit)
         with runs.hold(folder):
             return _play(folder, chosen)
     _setup(chosen)  # raises now, and not in a folder
@@ -62,7 +62,7 @@ def run(chosen: commands.Bandit) -> int:
         return _play(folder, chosen)
 
 
-def _setup(chosen: commands.Bandit) -> tuple[str | Table, AgentConfig]:
+def _setup(chosen: learning_commands.Bandit) -> tuple[str | Table, AgentConfig]:
     """Return the rounds, and the agent of the first run.
 
     Raises:
@@ -88,11 +88,11 @@ def _names(data: str | Table, rounds: Environment) -> tuple[str, ...]:
     return data.names if isinstance(data, Table) else tuple(map(str, range(rounds.arms)))
 
 
-def _rounds(chosen: commands.Bandit, data: str | Table, number: int) -> Environment:
+def _rounds(chosen: learning_commands.Bandit, data: str | Table, number: int) -> Environment:
     return make_environment(data, chosen.steps, chosen.seed + number, chosen.change)
 
 
-def _play(folder: Path, chosen: commands.Bandit) -> int:
+def _play(folder: Path, chosen: learning_commands.Bandit) -> int:
     """Plays the runs that are not finished yet."""
     torch.set_num_threads(1)
     data, config = _setup(chosen)
@@ -122,7 +122,9 @@ def _play(folder: Path, chosen: commands.Bandit) -> int:
     return 0
 
 
-def _played(bandit: Bandit, rounds: Environment, chosen: commands.Bandit, number: int) -> tuple[list[Decision], float]:
+def _played(
+    bandit: Bandit, rounds: Environment, chosen: learning_commands.Bandit, number: int
+) -> tuple[list[Decision], float]:
     """Return the decisions of a run, and its seconds."""
     began = time.perf_counter()
     name = f"run {number + 1} of {chosen.runs}"

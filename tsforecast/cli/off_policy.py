@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from tsforecast import progress
-from tsforecast.cli import commands
+from tsforecast.cli import learning_commands
 from tsforecast.cli.agents import configured
 from tsforecast.cli.answers import write_json, write_table
 from tsforecast.decisions.bandit import Bandit
@@ -26,7 +26,7 @@ from tsforecast.io.files import make_folder
 log = logging.getLogger(__name__)
 
 
-def run(chosen: commands.Bandit) -> int:
+def run(chosen: learning_commands.Bandit) -> int:
     """Evaluates a policy, and returns 0.
 
     Raises:
@@ -67,7 +67,7 @@ def run(chosen: commands.Bandit) -> int:
     return 0
 
 
-def _chances(chosen: commands.Bandit, data: Log) -> tuple[torch.Tensor, LoggedRounds]:
+def _chances(chosen: learning_commands.Bandit, data: Log) -> tuple[torch.Tensor, LoggedRounds]:
     """Return probabilities of the agent after the first rows, and the rows that come after these.
 
     Raises:
@@ -93,7 +93,7 @@ def _chances(chosen: commands.Bandit, data: Log) -> tuple[torch.Tensor, LoggedRo
     return torch.stack(asked), last
 
 
-def _summary(name: str, found: PolicyValue, chosen: commands.Bandit) -> str:
+def _summary(name: str, found: PolicyValue, chosen: learning_commands.Bandit) -> str:
     """Return a table of the estimates."""
     how = f"{chosen.bootstrap} bootstrap draws" if chosen.bootstrap else "the normal law"
     lines = [

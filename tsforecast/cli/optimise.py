@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from tsforecast.cli import runs, trials
 from tsforecast.cli.answers import write_json
-from tsforecast.cli.commands import Optimise
+from tsforecast.cli.learning_commands import Optimise
 from tsforecast.decisions.evaluations import Evaluations
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.optimisation import Optimiser

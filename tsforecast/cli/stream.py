@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from tsforecast.cli import runs
 from tsforecast.cli.answers import write_json
-from tsforecast.cli.commands import Stream
+from tsforecast.cli.learning_commands import Stream
 from tsforecast.cli.memory import check_learner_memory, refused_memory
 from tsforecast.cli.stream_source import are_classes, duration, observations, until_a_target
 from tsforecast.io.files import append_file, replace_file

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from tsforecast.cli.commands import Stream
+from tsforecast.cli.learning_commands import Stream
 from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
 
 log = logging.getLogger(__name__)

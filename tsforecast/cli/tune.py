@@ -18,7 +18,7 @@ from jsonargparse import Namespace
 from lightning.pytorch import seed_everything
 from tqdm import tqdm
 
-from tsforecast.cli import commands, options, parsing, runs, train
+from tsforecast.cli import command_lines, options, parsing, runs, train
 from tsforecast.cli.chosen import settled
 from tsforecast.cli.run_log import log_file
 from tsforecast.data import ForecastTask
@@ -45,7 +45,7 @@ _RATES = ("learning_rate", "matrix_learning_rate", "network_learning_rate")
 _STUDY, _TRIALS, _BEST, _PICTURE = "study.log", "trials.csv", "best.yaml", "study.png"
 
 
-def run(call: commands.Tuning) -> int:
+def run(call: command_lines.Tuning) -> int:
     """Tries settings until there are as many trials as asked for; a study that was stopped goes on.
 
     Returns:
@@ -70,7 +70,7 @@ def run(call: commands.Tuning) -> int:
         return _search(folder, own, chosen, space, task)
 
 
-def _search(folder: Path, own: commands.Tune, chosen: Namespace, space: dict[str, Any], task: ForecastTask) -> int:
+def _search(folder: Path, own: command_lines.Tune, chosen: Namespace, space: dict[str, Any], task: ForecastTask) -> int:
     """Begins or goes on with a study whose folder is held."""
     import optuna
 
