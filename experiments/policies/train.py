@@ -31,7 +31,7 @@ from experiments.policies.config import GRADIENTS, PolicyConfig
 from experiments.policies.config import POLICIES as AGENTS
 from experiments.policies.figure import plot_returns
 from experiments.policies.saved import LearntPolicies, load_policies, save_policies
-from tsforecast.cli import guarded, parsing, runs
+from tsforecast.cli import guarded, parsing, run_records, runs
 from tsforecast.cli.answers import write_json
 from tsforecast.cli.option_groups import RunOptions, SeedOptions
 from tsforecast.cli.records import option, parser_of
@@ -105,10 +105,10 @@ def run(argv: Sequence[str]) -> int:
     chosen = Policy.parsed(PROGRAM, argv)
     if chosen.resume:
         folder = Path(chosen.resume)
-        record = runs.read_record(folder)
+        record = run_records.read_record(folder)
         if not isinstance(record.get("policy"), dict):
             raise ValueError(f"{folder} is no run of `{PROGRAM}`")
-        chosen = Policy.recorded(PROGRAM, folder / runs.RECORD, record["policy"])
+        chosen = Policy.recorded(PROGRAM, folder / run_records.RECORD, record["policy"])
         with runs.hold(folder):
             return _learn(folder, chosen)
     _config(chosen).build()  # raises now, and not in a folder

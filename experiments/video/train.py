@@ -43,7 +43,7 @@ from experiments.video.trained import (
     make_model,
     of_sequences,
 )
-from tsforecast.cli import runs
+from tsforecast.cli import run_records, runs
 from tsforecast.cli.epochs import progress
 from tsforecast.cli.memory import keep_freed_memory
 from tsforecast.cli.provenance import commit
@@ -97,7 +97,7 @@ def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, str,
         settings["auxiliary_dim"] = auxiliary_dim_for(video)
     folder = Path(chosen.output) if chosen.output else Path("outputs", "video", f"{dataset}-{name}")
     record = {
-        "format": runs.FORMAT,
+        "format": run_records.FORMAT,
         "kind": "video",
         "model": name,
         "dataset": dataset,
@@ -107,7 +107,7 @@ def begin(name: str, chosen: Namespace, argv: Sequence[str]) -> tuple[Path, str,
         "seed": chosen.seed,
         "settings": settings,
         "command": shlex.join(["python", "experiments/video/train.py", *argv]),
-        "versions": runs.versions(),
+        "versions": run_records.versions(),
         "commit": commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -204,7 +204,7 @@ def train(folder: Path, record: dict[str, Any]) -> int:
         save_figure(plot_learning_curve(metrics, title=title), folder / "learning_curve.png")
         spent = costs(timer.time_elapsed(), trainer, loader)
         finished = datetime.now(UTC).isoformat(timespec="seconds")
-        runs.write_record(folder, record | spent | {"finished": finished})
+        run_records.write_record(folder, record | spent | {"finished": finished})
         log.info(
             "%s: finished after %.0f s, %d iterations, %.0f frames a second, %d MiB; "
             "`python experiments/video/evaluate.py %s` scores it",
@@ -235,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if parsed.resume:
             folder = Path(parsed.resume)
-            record = runs.read_record(folder)
+            record = run_records.read_record(folder)
             if record.get("kind") != "video":
                 raise ValueError(f"{folder} is no run of experiments/video/train.py")
             if "finished" in record:

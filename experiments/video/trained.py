@@ -10,7 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from experiments.video.data import Video, load_video
 from experiments.video.worlds import WORLDS
-from tsforecast.cli import runs
+from tsforecast.cli import run_records, runs
 from tsforecast.cli.train_parser import add_options
 from tsforecast.data.folder import data_home
 from tsforecast.forecasting.training import check_checkpoint
@@ -160,7 +160,7 @@ def load_model(folder: Path) -> tuple[Model, dict[str, Any]]:
         FileNotFoundError: If there is no such run.
         ValueError: If it is damaged, or not finished.
     """
-    record = runs.read_record(folder)
+    record = run_records.read_record(folder)
     if "finished" not in record or record.get("kind") != "video":
         raise ValueError(f"{folder} is no finished run of experiments/video/train.py; go on with it by --resume")
     model = make_model(record["model"], record["settings"], tuple(record["size"]), record["seed"])

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tsforecast.cli import parsing, runs
+from tsforecast.cli import parsing, run_records, runs
 from tsforecast.cli.answers import write_table
 from tsforecast.cli.commands import Compare
 from tsforecast.cli.scored import TABLES, read_scores, read_table
@@ -49,8 +49,8 @@ class ScoredRun:
             FileNotFoundError: If there is no such folder.
             ValueError: If it is no run, or one that has not been scored.
         """
-        record = runs.read_record(folder, "train")
-        if runs.is_irregular(record):
+        record = run_records.read_record(folder, "train")
+        if run_records.is_irregular(record):
             raise ValueError(f"compare expects runs of series on a grid, and {folder} is one of `train --irregular`")
         runs.settle_report(folder)
         again = f"`{parsing.typed('evaluate')} {folder}`"

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from tsforecast.cli import options, runs
+from tsforecast.cli import options, run_records, runs
 from tsforecast.cli.commands import Export
 from tsforecast.data.quantiles import TENTHS
 from tsforecast.data.tables.dataframes import as_lists
@@ -33,7 +33,7 @@ def run(chosen: Export) -> int:
     if find_spec("mlflow") is None:
         raise ValueError("--format mlflow needs MLflow: `pip install 'tsforecast[mlflow]'`")
     predictor = load_predictor(folder / runs.PREDICTOR, "cpu")
-    columns = runs.columns_of_run(record)
+    columns = run_records.columns_of_run(record)
     predictor.columns = None if columns is None else as_lists(columns)
     predictor.categories = record["categories"] or None
     make_folder(out.parent)

@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tsforecast.cli import options, runs
+from tsforecast.cli import options, run_records, runs
 from tsforecast.cli.option_groups import DeviceOptions
 from tsforecast.data import Columns, ForecastTask
 from tsforecast.data.buckets.survey import is_buckets
@@ -44,12 +44,14 @@ class Opened:
     @property
     def is_irregular(self) -> bool:
         """Return whether it is one of series with clocks of their own."""
-        return runs.is_irregular(self.record)
+        return run_records.is_irregular(self.record)
 
     @property
     def columns(self) -> Columns:
         """Return the columns of the data: those that the command names, else those of the run."""
-        return options.columns(vars(self.chosen), runs.columns_of_run(self.record) or options.columns(self.trained))
+        return options.columns(
+            vars(self.chosen), run_records.columns_of_run(self.record) or options.columns(self.trained)
+        )
 
     @property
     def length(self) -> int:

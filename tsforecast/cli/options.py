@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from tsforecast.cli import parsing, runs
+from tsforecast.cli import parsing, run_records, runs
 from tsforecast.cli.given_files import columns
 from tsforecast.cli.option_groups import COLUMNS, LearningOptions
 from tsforecast.cli.train_parser import options_of
@@ -33,10 +33,10 @@ def trained_run(folder: Path, with_clocks: bool = False) -> dict[str, Any]:
         ValueError: If the folder is no run whose training is finished, or one of such series.
         FileNotFoundError: If there is no such folder.
     """
-    record = runs.read_record(folder, "train")
+    record = run_records.read_record(folder, "train")
     if not runs.finished(folder):
         raise ValueError(f"{folder} is not finished; `{parsing.typed('train')} --resume {folder}` goes on with it")
-    if runs.is_irregular(record) and not with_clocks:
+    if run_records.is_irregular(record) and not with_clocks:
         raise ValueError(
             f"{folder} is a run of `train --irregular`, which evaluate, predict, impute and regimes take; this command "
             "expects series on a grid"
@@ -81,7 +81,7 @@ def task_of(options: Namespace, record: Mapping[str, Any] | None = None, found: 
         FileNotFoundError: If there is no such file.
     """
     record = record or {}
-    found, split = found or runs.columns_of_run(record), record.get("split", {})
+    found, split = found or run_records.columns_of_run(record), record.get("split", {})
     if options.get("irregular"):
         return read_irregular(
             Path(options.data),

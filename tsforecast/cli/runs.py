@@ -12,14 +12,11 @@ import hashlib
 import json
 import logging
 import os
-import platform
 import re
-import shlex
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from importlib.metadata import version
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,19 +24,15 @@ import numpy as np
 import pandas as pd
 
 from tsforecast.cli import parsing
-from tsforecast.cli.answers import write_json, write_table
-from tsforecast.cli.provenance import commit
+from tsforecast.cli.answers import write_table
 from tsforecast.cli.records import Command
-from tsforecast.data import Columns, ForecastTask
+from tsforecast.cli.run_records import RECORD, new_record, read_record, versions, write_record
+from tsforecast.data import ForecastTask
 from tsforecast.data.buckets.streamed import StreamedEntries
-from tsforecast.data.tables.dataframes import columns_of
 from tsforecast.io.files import TOGETHER, remove_leftovers, replace_file, settle_together
 from tsforecast.io.locks import LOCK, lock_folder
-from tsforecast.io.reading import fits, read_json
 
-FORMAT = 1  # of run folders; raised when older ones can no longer be read
 CONFIG = "config.yaml"
-RECORD = "run.json"
 PREDICTOR = "predictor"
 ADAPTATION = "adaptation.csv"
 REMEMBERED = "remembered.csv"
@@ -53,8 +46,6 @@ METRICS = "metrics.csv"
 EPOCHS = "epochs"  # where Lightning's logger writes: it wants a folder of its own, whose files it may delete
 
 _HELPED = "TSFORECAST_RUN"  # variable of the environment: the run that processes of other devices help with
-
-_PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
 
 _Options = TypeVar("_Options", bound=Command)
 
@@ -128,24 +119,6 @@ def refuse_used(folder: Path) -> None:
         raise ValueError(f"{folder} is not empty and no run; give a new folder as --output")
 
 
-def new_record(kind: str, contents: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
-    """Return the contents of run.json of a run that begins now.
-
-    Args:
-        kind: The command, "stream", "bandit" or "optimise".
-        contents: What the command keeps under its name.
-        argv: Its arguments.
-    """
-    return {
-        "format": FORMAT,
-        kind: contents,
-        "versions": versions(),
-        "commit": commit(),
-        "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "command": shlex.join(["tsforecast", kind, *argv]),
-    }
-
-
 def create(folder: Path, config: str, record: dict[str, Any]) -> None:
     """Starts a run folder.
 
@@ -162,11 +135,6 @@ def create(folder: Path, config: str, record: dict[str, Any]) -> None:
     write_record(folder, record)  # before anything else: alone it says that nothing has begun
     with replace_file(folder / CONFIG) as temporary:
         temporary.write_text(config, encoding="utf-8")
-
-
-def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Writes run.json, whole or not at all."""
-    write_json(folder / RECORD, record)
 
 
 @contextmanager
@@ -193,100 +161,6 @@ def recorded(folder: Path, kind: str, options: type[_Options]) -> tuple[_Options
     """
     contents = read_record(folder, kind)[kind]
     return options.recorded(kind, folder / RECORD, contents.get("options", contents)), contents
-
-
-# What a record says of each kind of run that a command reads.
-_KINDS: dict[str, dict[str, Any]] = {
-    "train": {
-        "model": str, "dataset": str, "split": dict, "series": int, "categories": dict[str, list[str]],
-        "fingerprint": str, "command": str, "versions": dict[str, str], "folder": str,
-        "columns": dict[str, list[str]] | None,
-    },
-    "stream": {"stream": dict},
-    "bandit": {"bandit": dict},
-    "optimise": {"optimise": dict},
-}  # fmt: skip
-_SPLIT = {"freq": str, "prediction_length": int, "windows": int}
-
-
-def read_record(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """Contents of run.json.
-
-    Args:
-        folder: Of the run.
-        kind: The command that made it, "train", "stream" or "bandit", whose keys are then expected; None for any.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If the folder is no run, or one of another format.
-    """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no run folder {folder}")
-    path = folder / RECORD
-    if not path.is_file():
-        raise ValueError(f"{folder} is no run folder: it has no {RECORD}; expected a folder that `train` has made")
-    try:
-        record = read_json(path)
-        found = record["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged; train again into a new folder") from error
-    if found != FORMAT:
-        raise ValueError(
-            f"{path}: expected format {FORMAT}, got {found!r}; read this run with the version of tsforecast that made "
-            f"it{_version(record)}"
-        )
-    if kind is not None:
-        _check_kind(folder, record, kind)
-    return record
-
-
-def _version(record: dict[str, Any]) -> str:
-    """Of tsforecast, as a record has it."""
-    versions = record.get("versions")
-    return f", {versions.get('tsforecast')!r}" if isinstance(versions, dict) else ""
-
-
-def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
-    """Refuses the record of a run of another command, or one that lacks something.
-
-    Raises:
-        ValueError: If it is such a one; the message names the command that reads it.
-    """
-    made = next((name for name in ("stream", "bandit", "optimise") if name in record), "train")
-    if kind != made and made != "train":
-        raise ValueError(
-            f"{folder} is a run of `tsforecast {made}`, whose scores are in its scores.json; "
-            f"`tsforecast {made} --resume {folder}` goes on with it"
-        )
-    if kind != made:
-        raise ValueError(
-            f"{folder} is no run of `tsforecast {kind}`; `{parsing.typed('train')} --resume {folder}` goes on with it"
-        )
-    if isinstance(older := record.get("irregular"), dict):  # how series with clocks of their own were recorded
-        record["split"] = {"freq": "ns", "prediction_length": older.get("horizon"), **older, "gap": older.get("unit")}
-    expected = _KINDS[kind]
-    wrong = [name for name, type_ in expected.items() if not _is(record.get(name), type_)]
-    if not wrong and kind == "train":
-        wrong = [f"split.{name}" for name, type_ in _SPLIT.items() if not _is(record["split"].get(name), type_)]
-    if not wrong and kind == "bandit" and not isinstance(record["bandit"].get("options"), dict):
-        wrong = ["bandit.options"]
-    if not wrong and kind == "stream":
-        parts = {"options": dict, "classes": int}
-        wrong = [f"stream.{name}" for name, type_ in parts.items() if not _is(record["stream"].get(name), type_)]
-    if wrong:
-        raise ValueError(
-            f"{folder / RECORD} is damaged: expected {', '.join(wrong)}, which it lacks or has otherwise; train again "
-            "into a new folder"
-        )
-
-
-def _is(value: Any, type_: Any) -> bool:
-    return isinstance(value, dict) if type_ is dict else fits(value, type_)
-
-
-def is_irregular(record: dict[str, Any]) -> bool:
-    """Whether a run is one of series with clocks of their own."""
-    return "gap" in record["split"]
 
 
 def check_resumed(folder: Path, record: dict[str, Any], found: str) -> None:
@@ -341,16 +215,6 @@ def fingerprint(task: ForecastTask, fields: Collection[str] | None = None) -> st
 def targets_fingerprint(task: ForecastTask) -> str:
     """A hash of what is forecast and scored: equal for runs that can be compared, with covariates or without."""
     return fingerprint(task, ("item_id", "times" if task.gap else "start", "target"))
-
-
-def columns_of_run(record: Mapping[str, Any]) -> Columns | None:
-    """What the columns of a run's table were found to be; None where it has none."""
-    return None if record.get("columns") is None else columns_of(record["columns"])
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that results depend on."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:

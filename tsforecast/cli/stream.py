@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from tsforecast.cli import runs
+from tsforecast.cli import run_records, runs
 from tsforecast.cli.answers import write_json
 from tsforecast.cli.learning_commands import Stream
 from tsforecast.cli.memory import check_learner_memory, refused_memory
@@ -54,7 +54,7 @@ def run(chosen: Stream) -> int:
         chosen, stream = runs.recorded(folder, "stream", Stream)
         if stream["classes"] not in (0, chosen.expected_classes):
             raise ValueError(
-                f"{folder / runs.RECORD} is damaged: expected classes to be 0 or {chosen.expected_classes}, got "
+                f"{folder / run_records.RECORD} is damaged: expected classes to be 0 or {chosen.expected_classes}, got "
                 f"{stream['classes']}; begin anew"
             )
         with runs.hold(folder):

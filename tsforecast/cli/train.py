@@ -16,7 +16,7 @@ import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.callbacks import LambdaCallback, Timer
 
-from tsforecast.cli import irregular, options, parsing, runs
+from tsforecast.cli import irregular, options, parsing, run_records, runs
 from tsforecast.cli.choices import choices, tell
 from tsforecast.cli.chosen import DATA, RUN, as_record, settled
 from tsforecast.cli.epochs import progress, trained_by, trainer_options
@@ -78,7 +78,7 @@ def run(call: Training) -> int:
 
 def _resume(folder: Path, call: Training) -> int:
     """Goes on with a run that was stopped."""
-    record = runs.read_record(folder, "train")
+    record = run_records.read_record(folder, "train")
     _refuse_changes(call, record["model"])
     if runs.finished(folder):
         log.info("%s is finished already; `%s %s` scores it", folder, parsing.typed("evaluate"), folder)
@@ -93,7 +93,7 @@ def _resume(folder: Path, call: Training) -> int:
 def _help(folder: Path) -> int:
     """Trains beside the process that has begun a run, which writes its folder: Lightning calls the command again."""
     with warnings_only("tsforecast"):
-        record = runs.read_record(folder, "train")
+        record = run_records.read_record(folder, "train")
         chosen = options.settings(folder, record)
         task = options.task_of(chosen, record)
         if chosen.threads:
@@ -139,7 +139,7 @@ def _split_record(task: ForecastTask) -> dict[str, Any]:
 def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, argv: Sequence[str]) -> dict[str, Any]:
     """Return the contents of run.json."""
     return {
-        "format": runs.FORMAT,
+        "format": run_records.FORMAT,
         "model": model,
         "dataset": task.name,
         **_split_record(task),
@@ -148,7 +148,7 @@ def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, arg
         "columns": None if task.columns is None else as_lists(task.columns),
         "seed": chosen.seed,
         "command": shlex.join(["tsforecast", "train", *argv]),
-        "versions": runs.versions(),
+        "versions": run_records.versions(),
         "commit": commit(),
         "folder": str(folder.resolve()),
         "started": _now(),
@@ -177,7 +177,7 @@ def estimator_of(record: dict[str, Any], chosen: Namespace, trainer: dict[str, A
     """The estimator of a run with further options of the trainer."""
     own = {name: value for name, value in vars(chosen).items() if name not in RUN | DATA}
     trainer = trained_by(chosen) | trainer
-    if runs.is_irregular(record):
+    if run_records.is_irregular(record):
         time, own = {"horizon": record["split"]["prediction_length"]}, irregular.of_estimator(record["model"], own)
     else:
         time = {name: record["split"][name] for name in ("freq", "prediction_length")}
@@ -198,7 +198,7 @@ def _training(
         assert isinstance(module, ForecasterInTraining)
         if "chosen" not in record:
             record["chosen"] = choices(chosen, task, forecaster.on_grid, module.forecaster)
-            runs.write_record(folder, record)
+            run_records.write_record(folder, record)
             tell(record["chosen"])
 
     training, validation = options.training_parts(task, chosen.validation)
@@ -240,7 +240,7 @@ def _train(
         seconds = round(timer.time_elapsed(), 1)
         if task.gap:
             record["components"] = predictor.prediction_net.hyperparameters.get("components")
-        runs.write_record(folder, record | {"finished": _now(), "epochs": len(metrics), "seconds": seconds})
+        run_records.write_record(folder, record | {"finished": _now(), "epochs": len(metrics), "seconds": seconds})
         save_predictor(predictor, folder / runs.PREDICTOR)  # last: from then on the run counts as finished
         log.info("%s: finished after %.0f s; `%s %s` scores it", folder, seconds, parsing.typed("evaluate"), folder)
     return 0
