@@ -46,14 +46,15 @@ from measure import _resident, hardware
 
 from tsforecast import StateSpaceEstimator, StateSpacePredictor
 from tsforecast.cli.provenance import provenance
-from tsforecast.forecasting.beliefs import join
+from tsforecast.forecasting.live_beliefs import join
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
 from tsforecast.io.files import folder_checksum
 from tsforecast.live.description import Description, new_identity
 from tsforecast.live.engine import Engine
+from tsforecast.live.opening import finish, open_store
 from tsforecast.live.rows import NO_SEQUENCE, Rows
 from tsforecast.live.rules import Observations, Pending
-from tsforecast.live.store import PREDICTOR, finish, open_store
+from tsforecast.live.store import PREDICTOR
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BATCH, STEPS, FILTERED, WARM_UP = 1000, 120, 1000, 14

@@ -16,7 +16,8 @@ import pandas as pd
 
 from tsforecast import StateSpaceEstimator, load_task
 from tsforecast.evaluation import score
-from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, rolling
+from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
+from tsforecast.forecasting.rolling import rolling
 from tsforecast.plots import plot_adaptation, save_figure
 
 QUICK = "--quick" in sys.argv  # a training that is too short and a few days, to try the script

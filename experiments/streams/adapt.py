@@ -36,8 +36,9 @@ from tsforecast.data import ForecastTask, load_task
 from tsforecast.data.task import with_windows
 from tsforecast.evaluation import crps_by_window, paired_difference
 from tsforecast.evaluation.scores import score
-from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, rolling
+from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import load_predictor
+from tsforecast.forecasting.rolling import rolling
 from tsforecast.io.files import replace_file
 from tsforecast.plots import plot_adaptation, save_figure
 

@@ -76,18 +76,15 @@ class Switched(AbstractBatchPosterior):
     after: int = 100
     site: AbstractSite = dataclasses.field(default_factory=LogisticSite)
 
-    def fit(
-        self,
-        prior: Gaussian,
-        inputs: Tensor,
-        target: Tensor,
-        start: Sites | None = None,
-        counts: Tensor | None = None,
+    def _fit(
+        self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None, old: int
     ) -> BatchPosterior:
         """Return the posterior."""
         early = None if counts is None else counts[: self.after]
-        first = EP().fit(prior, inputs[: self.after], target[: self.after], start, early)
-        return ADF().fit(prior, inputs, target, first.sites, counts)
+        start = Sites(sites.precision[:old], sites.linear[:old]) if old else None
+        labels = target.unsqueeze(-1)
+        first = EP().fit(prior, inputs[: self.after], labels[: self.after], start, early)
+        return ADF().fit(prior, inputs, labels, first.sites, counts)
 
 
 METHODS: dict[str, AbstractBatchPosterior] = {

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tsforecast.analysis.anomalies import _events
+from tsforecast.analysis.judged import _events
 from tsforecast.analysis.kinds import SPIKE, VARIANCE, kind_of, missing_tails
 
 STEPS, AT = 100, 60

@@ -11,7 +11,7 @@ from tsforecast.analysis.news import news
 from tsforecast.cli import main
 from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.live.calendar import Calendar
-from tsforecast.live.store import open_store
+from tsforecast.live.opening import open_store
 from tsforecast.plots.anomalies import plot_anomalies
 from tsforecast.plots.impact import plot_impact
 from tsforecast.plots.news import plot_news, plot_parts

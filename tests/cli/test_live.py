@@ -11,7 +11,7 @@ import torch
 from tests.live.stores import observations
 from tsforecast.cli import main
 from tsforecast.forecasting.predictor import load_predictor
-from tsforecast.live.store import open_store
+from tsforecast.live.opening import open_store
 
 
 @pytest.fixture(scope="module")

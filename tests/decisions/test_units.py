@@ -9,7 +9,7 @@ import torch
 
 from tests.decisions.cases import numbers, rounds
 from tests.decisions.test_bandit import config
-from tsforecast.decisions import AGENTS, AgentConfig, Bandit, LinearRewards
+from tsforecast.decisions import AGENTS, AgentConfig, Bandit, LinearRewards, standing
 from tsforecast.learners import BayesianForgetting, OrnsteinUhlenbeck
 
 SHIFT, SCALE = 1.7, 0.3
@@ -130,7 +130,7 @@ def test_rewards_that_outgrow_their_units_take_all_that_is_known_with_them(caplo
     assert 1 <= len(caplog.records) <= 5
     assert all("what was learnt goes on in the new units" in record.message for record in caplog.records)
     assert bandit.standing.units[1] > 10
-    monkeypatch.setattr(Bandit, "_units", lambda self, rewards: bandit.standing.units)
+    monkeypatch.setattr(standing, "units_of", lambda rewards, scales: bandit.standing.units)
     knowing = told(Bandit(config("linear")), rewards)
     for head, other in zip(bandit.standing.state, knowing.standing.state, strict=True):
         for name in ("mean", "cov", "shape", "rate"):

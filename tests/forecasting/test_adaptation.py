@@ -14,8 +14,9 @@ from tests.learners.particles import make_particles
 from tsforecast.data import ForecastTask
 from tsforecast.data.windows import collate, cut
 from tsforecast.evaluation import paired_difference, score
-from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, load_adaptive, rolling
+from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor, load_adaptive
 from tsforecast.forecasting.period_network import PeriodNetwork
+from tsforecast.forecasting.rolling import rolling
 from tsforecast.learners import LEARNERS, LogDensity, NamedLearner
 from tsforecast.models import MODELS, Series
 

@@ -11,7 +11,8 @@ from torch.utils import _pytree as pytree
 from tests.forecasting.test_estimator import HORIZON, SMALL, make_entries, make_estimator
 from tsforecast.core import Gaussian
 from tsforecast.data.calendar.frequency import expected_alias_warnings
-from tsforecast.forecasting.beliefs import LiveBelief, continued, load_beliefs, missing_steps, save_beliefs
+from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
+from tsforecast.forecasting.live_beliefs import LiveBelief, continued, missing_steps
 from tsforecast.models import MODELS, Belief, ExactInference, Series
 from tsforecast.models.parts.units import Units
 

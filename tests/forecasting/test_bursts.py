@@ -56,7 +56,7 @@ def test_switching_models_are_tried_where_errors_come_in_bursts(kind, tried):
 
     found = select(ForecastTask("toy", "D", 7, 0, made(kind)), train)
     assert asked == ["bank", "issm", "gls", "bank", *tried]
-    assert found.notes[0].startswith(f"switching models are {'' if tried else 'not '}tried: errors have a kurtosis of")
+    assert found.notes[0].startswith(f"switching models are {'' if tried else 'not '}tried: the kurtosis of errors is")
 
 
 def test_squared_errors_of_one_step_ahead():

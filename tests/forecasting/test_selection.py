@@ -140,7 +140,7 @@ def test_windows_by_the_length_of_series():
     found = select(task(lengths=(8, 8)), lambda *_: pytest.fail("nothing is to be compared"))
     assert found.chosen == BANK
     assert found.reason == (
-        "not compared with others: half of the series would need 9 steps, a window of 4 behind 5; the median has 8"
+        "not compared with others: the median series has 8 steps, and a comparison needs 9: a window of 4 behind 5"
     )
 
 
@@ -292,7 +292,9 @@ def test_series_are_weighed_as_the_user_says():
     task = ForecastTask("toy", "M", 4, 0, large)
     by_sum, equal = (select(task, train, compared=[BANK, ISSM], weights=one) for one in ("sum", "equal"))
     assert (by_sum.chosen, equal.chosen) == (BANK, ISSM)
-    assert by_sum.notes[-1] == ("1 of 3 series have half of the score; weights 'equal' would choose issm max_epochs=20")
+    assert by_sum.notes[-1] == (
+        "half of the score comes from 1 of 3 series; weights 'equal' would choose issm max_epochs=20"
+    )
     constant = ForecastTask("toy", "M", 4, 1, [*entries((60,)), {**entries((60,))[0], "target": np.ones(60)}])
     share = shares_of(constant, values_of(constant), "equal")
     history = constant.train[0]["target"].astype(float)

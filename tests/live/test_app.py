@@ -12,9 +12,9 @@ import torch
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
 from tests.live.stores import Source, begin_store, make_store, observations, save_predictor
 from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
+from tsforecast.live.opening import open_store
 from tsforecast.live.owner import Owner, Wanted
 from tsforecast.live.rules import Pending
-from tsforecast.live.store import open_store
 
 pytest.importorskip("fastapi")
 

@@ -13,7 +13,7 @@ from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
 from tsforecast.live.beginning import Source, begin_store
-from tsforecast.live.store import open_store
+from tsforecast.live.opening import open_store
 
 HORIZON, FIRST, STEPS = 24, 400, 500
 START = pd.Period("2023-01-02 00:00", "h")

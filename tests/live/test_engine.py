@@ -6,13 +6,13 @@ import torch
 
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
 from tests.live.stores import FIRST, begun, day, make_store, observations, steps_of, trained
-from tsforecast.forecasting.beliefs import LiveBelief, join
+from tsforecast.forecasting.live_beliefs import LiveBelief, join
 from tsforecast.live import batches
 from tsforecast.live import engine as live_engine
 from tsforecast.live.engine import Engine
 from tsforecast.live.layout import Layout
+from tsforecast.live.opening import open_store
 from tsforecast.live.rules import Pending, Rules
-from tsforecast.live.store import open_store
 
 
 def stacked(engine, beliefs: dict[str, LiveBelief]):

@@ -12,8 +12,8 @@ from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimat
 from tests.live.stores import FIRST, begun, make_store, observations, same_rows, steps_of, trained
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import save_predictor
+from tsforecast.live.opening import open_store
 from tsforecast.live.rules import Pending
-from tsforecast.live.store import open_store
 
 LEARN = Adaptation(rate=0.05, variance=0.5, rank=2)
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.live.stores import make_store, observations
 from tsforecast.live import answers, form, room, wire
+from tsforecast.live.opening import open_store
 from tsforecast.live.owner import Found, Owner, Wanted
 from tsforecast.live.room import Room
-from tsforecast.live.store import open_store
 
 pytest.importorskip("fastapi")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from gluonts.model import Predictor
+from gluonts.model import Forecast, Predictor
 
 from tsforecast.cli import bulk_options, drawn, irregular, options, runs
 from tsforecast.cli.answers import PAGE, write_table
@@ -20,27 +20,18 @@ from tsforecast.cli.train import estimator_of
 from tsforecast.data import ForecastTask
 from tsforecast.data.quantiles import TENTHS
 from tsforecast.data.task import instances
-from tsforecast.evaluation import (
-    Evaluation,
-    crps_by_window,
-    evaluate,
-    format_scores,
-    paired_difference,
-    save_scores,
-)
+from tsforecast.evaluation import Evaluation, crps_by_window, evaluate, format_scores, paired_difference, save_scores
 from tsforecast.evaluation.baselines import installed
 from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.cross_validation import Kept, validation_frame
 from tsforecast.evaluation.report import PROTOCOLS
-from tsforecast.forecasting.adaptation import AdaptationResult, AdaptivePredictor, rolling
-from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
+from tsforecast.forecasting.adaptation import AdaptivePredictor
+from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.forecasting.refit import refitted
+from tsforecast.forecasting.rolling import AdaptationResult, rolling
 from tsforecast.io.files import replace_together
 from tsforecast.io.frame_files import write_frames
-from tsforecast.plots import (
-    plot_adaptation,
-    save_figure,
-)
+from tsforecast.plots import plot_adaptation, save_figure
 from tsforecast.wording import counted, listed, shortened, suggestion
 
 log = logging.getLogger(__name__)
@@ -111,8 +102,7 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
         log.warning("the data have changed since %s was trained", folder)
     if task.gap:
         return irregular.evaluate(chosen, folder, record, task)
-    inspected = _inspected(task, chosen.inspect)
-    marks = _marks(chosen.marks or [])
+    inspected, marks = _inspected(task, chosen.inspect), _marks(chosen.marks or [])
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
     horizons = {"rolling": task.prediction_length, "long_term": task.test_length}
 
@@ -129,15 +119,7 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
         kept.append(Kept(found, TENTHS))
         return kept[-1]
 
-    adapted, result = None, None
-    if chosen.refit:
-        again = estimator_of(opened.record, opened.trained, {"enable_progress_bar": False, "logger": False})
-        found = refitted(lambda part: again.train(part.train), task, chosen.num_samples, chosen.seed)
-        adapted = (f"{opened.record['model']}+refit", found)
-    elif chosen.adapt is not None:
-        adaptive = AdaptivePredictor(predictor, options.adaptation(chosen))
-        result = rolling(adaptive, task, chosen.num_samples, chosen.seed)
-        adapted = (f"{record['model']}+{chosen.adapt}", result.forecasts)
+    adapted, result = _beside(chosen, opened, task, predictor)
     evaluation = evaluate(
         scored,
         task,
@@ -162,9 +144,8 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
                 pasts, _ = instances(part.test(protocol))
                 forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
             written += drawn.draw(report / "plots", part, forecasts, evaluation)
-            written.append(
-                drawn.page(chosen, task, evaluation, predictor_for("rolling"), opened.record).save(report / PAGE)
-            )
+            page = drawn.page(chosen, task, evaluation, predictor_for("rolling"), record)
+            written.append(page.save(report / PAGE))
             inspection = replace(part, entries=inspected or part.entries)
             written += drawn.draw_insights(report / "plots", predictor, inspection, evaluation.model, marks)
     places = [folder / path.relative_to(report) for path in written]
@@ -174,6 +155,21 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
         log.info("%s: %s of %s", chosen.frame, counted(len(rows), "row"), adapted[0] if adapted else record["model"])
     sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in places)]) + "\n")
     return 0
+
+
+def _beside(
+    chosen: Evaluate, opened: Opened, task: ForecastTask, predictor: StateSpacePredictor
+) -> tuple[tuple[str, list[Forecast]] | None, AdaptationResult | None]:
+    """Return name and forecasts of the model that is trained again, or learns on; and what it learnt."""
+    if chosen.refit:
+        again = estimator_of(opened.record, opened.trained, {"enable_progress_bar": False, "logger": False})
+        found = refitted(lambda part: again.train(part.train), task, chosen.num_samples, chosen.seed)
+        return (f"{opened.record['model']}+refit", found), None
+    if chosen.adapt is None:
+        return None, None
+    adaptive = AdaptivePredictor(predictor, options.adaptation(chosen))
+    result = rolling(adaptive, task, chosen.num_samples, chosen.seed)
+    return (f"{opened.record['model']}+{chosen.adapt}", result.forecasts), result
 
 
 def _marks(given: Sequence[str]) -> dict[str, pd.Timestamp]:

@@ -3,10 +3,7 @@
 from dataclasses import dataclass
 
 from tsforecast.cli import names, parsing
-from tsforecast.cli.option_groups import (
-    RunOptions,
-    SeedOptions,
-)
+from tsforecast.cli.option_groups import RunOptions, SeedOptions
 from tsforecast.cli.records import Command, option
 from tsforecast.settings import AgentSettings, BeliefSettings, OutlierSettings
 

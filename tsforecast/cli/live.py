@@ -20,8 +20,8 @@ from tsforecast.data.sources import bucket_task
 from tsforecast.io.files import checksum, folder_checksum
 from tsforecast.live.beginning import Source, begin_store
 from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
+from tsforecast.live.opening import open_store
 from tsforecast.live.owner import Owner
-from tsforecast.live.store import open_store
 
 log = logging.getLogger(__name__)
 

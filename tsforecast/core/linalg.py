@@ -224,3 +224,13 @@ def block_diagonal(*parts: Float[Tensor, "..."]) -> Float[Tensor, "*batch rows c
         rows.append(torch.nn.functional.pad(part, (first, size - first - part.shape[-1])))
         first += part.shape[-1]
     return concatenate(rows, -2, 2)
+
+
+def with_lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:
+    """Return a tensor with as many leading dimensions as `ndim`."""
+    return x.reshape(*[1] * (ndim + event_ndim - x.ndim), *x.shape)
+
+
+def beside(parts: list[Tensor], event_ndim: int, ndim: int) -> Tensor:
+    """Concatenation in the last dimension, batch dimensions broadcast."""
+    return concatenate([with_lead(p, event_ndim, ndim) for p in parts], -1, event_ndim)

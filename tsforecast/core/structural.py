@@ -22,7 +22,7 @@ from tsforecast.core.gaussian import Gaussian, register_record, unbind
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.kernels import innovation
 from tsforecast.core.kernels.calls import fits, serves
-from tsforecast.core.linalg import block_diagonal, broadcast_shapes, concatenate
+from tsforecast.core.linalg import beside, block_diagonal, broadcast_shapes, with_lead
 from tsforecast.core.seasonal import Harmonics, Season, one_hot
 from tsforecast.core.series.blocks import Blocks, check_terms, flatten_batch
 from tsforecast.core.system import AbstractLinearSystem
@@ -84,8 +84,8 @@ class ISSM(AbstractLinearSystem):
         parts = lead(self.state_noise, 1), lead(self.index, 1), lead(self.damping.unsqueeze(0), 1)
         begun = None if self.active is None else lead(self.active, 0)
         transition, emission = self._conditionals(*parts, begun, lead(self.offset, 0), lead(self.emission_noise, 0))
-        coefficient = None if emission.coefficient is None else _lead(emission.coefficient, 1, ndim + 1)
-        emission = dataclasses.replace(emission, index=_lead(emission.index, 1, ndim + 1), coefficient=coefficient)
+        coefficient = None if emission.coefficient is None else with_lead(emission.coefficient, 1, ndim + 1)
+        emission = dataclasses.replace(emission, index=with_lead(emission.index, 1, ndim + 1), coefficient=coefficient)
         return unbind((transition, emission))
 
     def sources(self) -> Float[Tensor, "source state"]:
@@ -238,13 +238,13 @@ class ISSM(AbstractLinearSystem):
             transition=(
                 None
                 if diagonal and not damped
-                else _beside([p.transition for p in parts], 1, ndim + 1).unsqueeze(-1)
+                else beside([p.transition for p in parts], 1, ndim + 1).unsqueeze(-1)
                 if diagonal
                 else _block_diagonal([p.transition for p in parts], self.components, ndim + 1)
             ),
             state_offset=None,
             state_noise=(
-                _beside([p.state_noise for p in parts], 1, ndim + 1).unsqueeze(-1)
+                beside([p.state_noise for p in parts], 1, ndim + 1).unsqueeze(-1)
                 if diagonal
                 else _block_diagonal([p.state_noise for p in parts], self.components, ndim + 1)
             ),
@@ -253,7 +253,7 @@ class ISSM(AbstractLinearSystem):
     def _dense_rows(self, positions: list[Tensor], entries: list[Tensor], length: int, ndim: int) -> Tensor:
         """(..., step, state), from the entries of all components and their positions."""
         pairs = zip(positions, entries, strict=True)
-        both = [tuple(_lead(x, 2, ndim) for x in torch.broadcast_tensors(*pair)) for pair in pairs]
+        both = [tuple(with_lead(x, 2, ndim) for x in torch.broadcast_tensors(*pair)) for pair in pairs]
         batch = broadcast_shapes(*(x.shape[:-1] for x, _ in both), (length,))
         index, values = (torch.cat([x.expand(*batch, -1) for x in part], -1) for part in zip(*both, strict=True))
         rows = values.new_zeros(*batch, self.num_states)
@@ -276,27 +276,17 @@ def _table(components: tuple[Component, ...]) -> tuple[Tensor, tuple[int, int, i
 
 def _entries(parts: list[tuple[Tensor, Tensor | None]], like: Tensor) -> tuple[Tensor, Tensor | None]:
     """Positions and coefficients of all components, side by side; None where all coefficients are one."""
-    position = _beside([position for position, _ in parts], 1, max(position.ndim for position, _ in parts) - 1)
+    position = beside([position for position, _ in parts], 1, max(position.ndim for position, _ in parts) - 1)
     if all(coefficient is None for _, coefficient in parts):
         return position, None
     given = [like.new_ones(where.shape[-1]) if coefficient is None else coefficient for where, coefficient in parts]
-    return position, _beside(given, 1, max(x.ndim for x in given) - 1)
-
-
-def _lead(x: Tensor, event_ndim: int, ndim: int) -> Tensor:
-    """Return a tensor with as many leading dimensions as `ndim`."""
-    return x.reshape(*[1] * (ndim + event_ndim - x.ndim), *x.shape)
-
-
-def _beside(parts: list[Tensor], event_ndim: int, ndim: int) -> Tensor:
-    """Concatenation in the last dimension, batch dimensions broadcast."""
-    return concatenate([_lead(p, event_ndim, ndim) for p in parts], -1, event_ndim)
+    return position, beside(given, 1, max(x.ndim for x in given) - 1)
 
 
 def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim: int) -> Tensor:
     """Return the block-diagonal matrix of the parts: matrices for trends, diagonals for the others."""
     full = [
-        _lead(p, 2, ndim) if isinstance(c, Trend) else torch.diag_embed(_lead(p, 1, ndim))
+        with_lead(p, 2, ndim) if isinstance(c, Trend) else torch.diag_embed(with_lead(p, 1, ndim))
         for p, c in zip(parts, components, strict=True)
     ]
     return block_diagonal(*full)

@@ -54,8 +54,7 @@ def attach_known(
     source = source if isinstance(source, pd.DataFrame) else Path(source)
     pairs = _pairs(source, covariates) if covariates else {}
     roles = columns or Columns()
-    own = [*roles.covariates]
-    ends = [name for pair in pairs.values() for name in pair]
+    own, ends = [*roles.covariates], [name for pair in pairs.values() for name in pair]
     table = read_table(source, replace(roles, covariates=[*own, *ends]))
     stamps = timestamps(table)
     values = np.stack([numbers(table, name) for name in table.columns.targets])
@@ -63,29 +62,32 @@ def attach_known(
     ranges = np.full((2, len(covariates), len(table.frame)), np.nan)
     for name, pair in pairs.items():
         ranges[:, list(covariates).index(name)] = [numbers(table, one) for one in pair]
-    owners = _owners(table, entries)
-    given = np.flatnonzero(~np.isnan([*values, *filled, *ranges.reshape(-1, len(table.frame))]).all(axis=0))
-    given = given[np.argsort(owners[given], kind="stable")]  # of one entry after the other, each in the table's order
-    parts = np.split(given, np.searchsorted(owners[given], np.arange(1, len(entries))))
+    cells = np.array([*values, *filled, *ranges.reshape(-1, len(table.frame))])
     result = []
-    for entry, rows in zip(entries, parts, strict=True):
+    for entry, rows in zip(entries, _rows_of(table, entries, cells), strict=True):
         known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan)
         future = np.full((len(own), prediction_length), np.nan)
         between = np.full((*ranges.shape[:2], prediction_length), np.nan)
         if len(rows) > 0:
-            width = 1 if known.ndim == 1 else len(known)
-            if width != len(values):
+            if (width := 1 if known.ndim == 1 else len(known)) != len(values):
                 raise ValueError(f"{table.path}: expected {width} target columns as in the data, got {len(values)}")
             steps = _steps_ahead(table, rows, stamps, entry, prediction_length)
             known[..., steps] = values[0, rows] if known.ndim == 1 else values[:, rows]
-            for row, column in zip(future, filled, strict=True):
-                row[steps] = column[rows]
+            if own:
+                future[:, steps] = np.stack(filled)[:, rows]
             between[..., steps] = ranges[..., rows]
         more = _with_covariates(entry, future, table) if own else {}
         result.append({**entry, **more, "known_future": compact(known)})
         if not np.isnan(between).all():
             result[-1][RANGE] = between
     return result
+
+
+def _rows_of(table: Table, entries: list[dict[str, Any]], cells: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+    """Return the rows of each entry with a cell that is given, in the table's order."""
+    owners, rows = _owners(table, entries), np.flatnonzero(~np.isnan(cells).all(axis=0))
+    rows = rows[np.argsort(owners[rows], kind="stable")]
+    return np.split(rows, np.searchsorted(owners[rows], np.arange(1, len(entries))))
 
 
 def with_room(task: ForecastTask) -> ForecastTask:

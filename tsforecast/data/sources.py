@@ -29,29 +29,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from tsforecast.data.buckets.rows import bucket_series, bucket_table, categories_of, refuse_other_frequency, selected
 from tsforecast.data.buckets.streamed import StreamedEntries
 from tsforecast.data.buckets.survey import Bucket, Survey, is_buckets, read_survey
-from tsforecast.data.calendar.frequency import default_horizon, default_windows, period_alias
-from tsforecast.data.checks import check_entries
+from tsforecast.data.calendar.frequency import period_alias
 from tsforecast.data.folder import read_folder
 from tsforecast.data.public_holidays import with_holidays
+from tsforecast.data.table_tasks import split_lengths, task_of
 from tsforecast.data.tables.dataframes import as_pandas
 from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.roles import Columns
-from tsforecast.data.tables.series import End, TableSeries, series_of
-from tsforecast.data.task import ForecastTask, steps_of
-from tsforecast.data.usable import tell, unusable, without
+from tsforecast.data.tables.series import TableSeries, series_of
+from tsforecast.data.task import ForecastTask
+from tsforecast.data.usable import tell, unusable
 from tsforecast.progress import follow, warnings_only
-from tsforecast.wording import counted, option
+from tsforecast.wording import option
 
 log = logging.getLogger(__name__)
 
 MOST_KEPT = 20_000_000  # rows of buckets that are kept in memory; of more, one bucket is
-_SHORT = 0.1  # share of the series that may have less than five times the test windows
 _FOLDER_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 
@@ -91,13 +89,7 @@ def read_task(
         FileNotFoundError: If there is no such file or folder.
         ValueError: For the errors of the table above.
     """
-    for name, number, least in (
-        ("prediction_length", prediction_length, 1),
-        ("windows", windows, 0),
-        ("step", step, 1),
-    ):
-        if number is not None and number < least:
-            raise ValueError(f"expected {option(name)} of at least {least}, got {number}")
+    _check_sizes(prediction_length, windows, step)
     alias = None if freq is None else period_alias(freq)
     windows, source = 0 if beyond else windows, as_pandas(source)
     if not isinstance(source, pd.DataFrame):
@@ -114,8 +106,8 @@ def read_task(
             log.info("%s: holidays of all series are found together: %d rows are kept in memory", source, survey.rows)
     series = _series_in(source, alias, columns or Columns(), categories, beyond)
     steps = [entry["target"].shape[-1] for _, entry in series.entries]
-    lengths = _split_lengths(series.path, series.freq, steps, prediction_length, windows)
-    task = _task_of(series, *lengths, beyond, step=step or 0)
+    lengths = split_lengths(series.path, series.freq, steps, prediction_length, windows)
+    task = task_of(series, *lengths, beyond, step=step or 0)
     if columns is not None and columns.holidays:
         task = with_holidays(task, columns.holidays)
     return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})
@@ -153,7 +145,7 @@ def bucket_task(
     """
     series = series_of(bucket_table(folder, bucket, columns), freq, categories)
     beyond = windows == 0 and prediction_length > 0
-    task = _task_of(series, prediction_length, windows, {}, beyond, part=True)
+    task = task_of(series, prediction_length, windows, {}, beyond, part=True)
     task = task if end is None else task.ending_together(end)
     return with_holidays(task, columns.holidays) if columns.holidays and task.entries else task
 
@@ -189,12 +181,12 @@ def _streamed(
     lengths = [survey.shortest, survey.longest]
     if prediction_length is None or windows is None:
         lengths = [entry["target"].shape[-1] for part in walk() for _, entry in part.entries]
-    horizon, windows, reasons = _split_lengths(folder, survey.freq, lengths, prediction_length, windows)
+    horizon, windows, reasons = split_lengths(folder, survey.freq, lengths, prediction_length, windows)
 
     def read(number: int) -> list[dict[str, Any]]:
         said_before = warnings_only("tsforecast.data.usable", logging.ERROR)  # what is left out
         with warnings_only("tsforecast.data"), said_before:
-            return list(_task_of(series(number), horizon, windows, {}, beyond, part=True).entries)
+            return list(task_of(series(number), horizon, windows, {}, beyond, part=True).entries)
 
     counts = [bucket.series for bucket in survey.buckets]
     if not beyond or columns.covariates:
@@ -231,93 +223,17 @@ def _series_in(
     return series_of(read_table(source, columns), freq, categories)
 
 
-def _task_of(
-    series: TableSeries,
-    horizon: int,
-    windows: int,
-    reasons: dict[str, str],
-    beyond: bool,
-    part: bool = False,
-    step: int = 0,
-) -> ForecastTask:
-    """The task of the series that can be used; a warning names the others.
-
-    Args:
-        series: That were read.
-        horizon: Steps of a forecast.
-        windows: Number of test windows.
-        reasons: Why they are so many.
-        beyond: As `read_task` has it.
-        part: Whether these are a part of all series, of which none needs to be left.
-        step: From the beginning of a test window to that of the next; 0 for the horizon.
-
-    Raises:
-        ValueError: If more than half can not be used, unless they are a part; or none of them all.
-    """
-    path, test_length = series.path, steps_of(windows, horizon, step)
-    left_out = unusable(series.entries, test_length, beyond)
-    tell(path, left_out, None if part else len(series.entries))
-    kept = without(series.entries, left_out)
-    for end, entry in kept:
-        if beyond and "feat_dynamic_real" in entry:
-            _check_future(series, end, entry, horizon)
-        if len(np.unique(entry["target"][~np.isnan(entry["target"])])) == 1:
-            log.info("%s: series %r is constant", path, entry["item_id"])
-    entries = [entry for _, entry in kept]
-    if entries:
-        check_entries(entries, series.freq, min_length=test_length + 1, all_missing=beyond)
-    return ForecastTask(
-        path.stem,
-        series.freq,
-        horizon,
-        windows,
-        entries,
-        series.categories,
-        tuple(series.columns.targets),
-        reasons=reasons,
-        columns=series.roles,
-        step=step,
-    )
-
-
 def _refuse_step(source: Path, step: int | None) -> None:
     """Raises where test windows overlap, or stand apart, in data that are no table in memory."""
     if step is not None:
         raise ValueError(f"{source}: step goes with a table: folders have their windows one behind the other")
 
 
-def _split_lengths(
-    path: Path, freq: str, lengths: Sequence[int], horizon: int | None, windows: int | None
-) -> tuple[int, int, dict[str, str]]:
-    """Prediction length and windows, by the rule of `read_task` where they are None, and why."""
-    reasons = {}
-    if horizon is None:
-        median, which = int(np.median(lengths)), "series" if len(lengths) == 1 else "median series"
-        horizon = default_horizon(freq)
-        reasons["prediction_length"] = f"the custom at frequency {freq}"
-        if windows != 0 and median // 5 < horizon:
-            horizon = max(1, median // 5)
-            reasons["prediction_length"] = f"the {which} has {counted(median, 'value')}"
-        log.info("%s: prediction length %d by default: %s", path, horizon, reasons["prediction_length"])
-    if windows is None:
-        # Those without room for one window are left out whatever the number of windows.
-        most = [length for length in lengths if length > horizon] or [max(lengths)]
-        short = int(np.quantile(most, _SHORT, method="lower"))
-        windows = default_windows(freq)
-        reasons["windows"] = f"the custom at frequency {freq}"
-        if short // 5 // horizon < windows:
-            windows = max(1, short // 5 // horizon)
-            one = len(lengths) == 1
-            found = f"the series has {counted(short, 'value')}" if one else f"nine in ten series have {short} or more"
-            reasons["windows"] = found
-        log.info("%s: %d test window%s by default: %s", path, windows, "" if windows == 1 else "s", reasons["windows"])
-    return horizon, windows, reasons
-
-
-def _check_future(series: TableSeries, end: End, entry: dict[str, Any], horizon: int) -> None:
-    missing = entry["target"].shape[-1] + horizon - entry["feat_dynamic_real"].shape[-1]
-    if missing > 0:
-        raise ValueError(
-            f"{end}: the covariates of series {entry['item_id']!r} end here, {missing} steps of "
-            f"{series.freq!r} before its forecast does; add rows with covariates and an empty target"
-        )
+def _check_sizes(prediction_length: int | None, windows: int | None, step: int | None) -> None:
+    for name, number, least in (
+        ("prediction_length", prediction_length, 1),
+        ("windows", windows, 0),
+        ("step", step, 1),
+    ):
+        if number is not None and number < least:
+            raise ValueError(f"expected {option(name)} of at least {least}, got {number}")

@@ -12,11 +12,12 @@ from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.learnt import LearntRewards
 from tsforecast.decisions.linear import LinearRewards, WindowRewards
+from tsforecast.decisions.logged_rounds import LoggedRounds, cross_fitted
 from tsforecast.decisions.logistic import LogisticRewards
 from tsforecast.decisions.logs import Log, LogColumns, read_log
 from tsforecast.decisions.matching import MatchedRewards
 from tsforecast.decisions.neural_linear import NeuralLinearRewards
-from tsforecast.decisions.off_policy import Estimate, LoggedRounds, PolicyValue, cross_fitted, evaluate_policy
+from tsforecast.decisions.off_policy import Estimate, PolicyValue, evaluate_policy
 from tsforecast.decisions.optimisation import Optimiser
 from tsforecast.decisions.play import Decision, decide, play
 from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Interactions

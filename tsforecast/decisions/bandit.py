@@ -1,10 +1,8 @@
 """A contextual bandit that acts: it standardises contexts, chooses arms and learns from what they pay."""
 
 import dataclasses
-import logging
 import math
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,41 +11,8 @@ from tsforecast.decisions.buffer import Buffer
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.decisions.rewards import ArmRewards
 from tsforecast.decisions.rules import DRAWS, Chances, Round
+from tsforecast.decisions.standing import Standing, Waiting, counted, units_of
 from tsforecast.learners.statistics import Statistics
-
-log = logging.getLogger(__name__)
-
-Waiting = dict[Hashable, tuple[Tensor, int, int]]  # standardised context, arm and number of choices, by id
-
-# The units of rewards are changed where the standard deviation of all rewards is so many of them.
-_OUTGROWN = 2.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Standing:
-    """All that a bandit knows; a new one takes its place when a call has ended well.
-
-    Attributes:
-        state: Of the model of rewards.
-        statistics: Of contexts.
-        rewards: Number, mean and sum of squared deviations of all rewards.
-        paid: Number of rewards of each arm.
-        units: What rewards are shifted and divided by.
-        first: The first rounds, to which the model is fitted.
-        chosen: Number of choices.
-        learnt: Number of rewards.
-        waiting: Standardised context, arm and number of choices whose reward has not come yet, by id.
-    """
-
-    state: Any
-    statistics: Statistics
-    rewards: Tensor
-    paid: Tensor
-    units: Tensor
-    first: Buffer
-    chosen: int
-    learnt: int
-    waiting: Waiting
 
 
 class Bandit:
@@ -246,16 +211,9 @@ class Bandit:
         shift, scale = self.standing.units.tolist()
         return ArmRewards(found.mean * scale + shift, found.sd * scale)
 
-    def _learn(
-        self,
-        row: Tensor,
-        arm: int,
-        reward: float,
-        statistics: Statistics,
-        waiting: Waiting,
-    ) -> None:
+    def _learn(self, row: Tensor, arm: int, reward: float, statistics: Statistics, waiting: Waiting) -> None:
         now = self.standing
-        state, units, first, rewards = now.state, now.units, now.first, _counted(now.rewards, reward)
+        state, units, first, rewards = now.state, now.units, now.first, counted(now.rewards, reward)
         learnt = now.learnt + 1
         before = self._generator.get_state()
         try:
@@ -263,12 +221,12 @@ class Bandit:
                 if learnt <= first.capacity:
                     first = first.add(row, arm, torch.tensor(reward, dtype=torch.float64))
                     if learnt == first.capacity:
-                        units = self._units(rewards)
+                        units = units_of(rewards, self._scales)
                         seen = first.rescale(*units.tolist()).interactions()
                         seen = dataclasses.replace(seen, rewards=seen.rewards.float())
                         state = self.model.warm_up(self.model.init(self._generator), seen, self._generator)
                 else:
-                    state, units = self._in_units(now, rewards)
+                    state, units = now.in_units(self.model, rewards, self._scales)
                     shift, scale = units.tolist()
                     state = self.model.learn(state, row, arm, torch.tensor((reward - shift) / scale), self._generator)
         except BaseException:
@@ -304,28 +262,6 @@ class Bandit:
             raise ValueError(f"expected at least one arm of {self.config.arms} to be allowed, got {allowed}")
         return mask
 
-    def _units(self, rewards: Tensor) -> Tensor:
-        """Return what rewards are to be shifted and divided by, given what is known of them."""
-        count, mean, squares = rewards.tolist()
-        if not self._scales:
-            return rewards.new_tensor([0.0, 1.0])
-        return rewards.new_tensor([mean, math.sqrt(squares / count) or 1.0])
-
-    def _in_units(self, now: Standing, rewards: Tensor) -> tuple[Any, Tensor]:
-        """Return state and units; new ones where rewards have outgrown the old ones."""
-        old, new = now.units.tolist(), self._units(rewards).tolist()
-        was_constant = now.rewards[2] == 0  # so that the unit has been arbitrary
-        is_outgrown = new[1] > _OUTGROWN * old[1] or (was_constant and rewards[2] > 0)
-        if not self._scales or not is_outgrown:
-            return now.state, now.units
-        log.info(
-            "rewards are counted in units of %.3g from %.3g now, instead of %.3g from %.3g: after %d of them these are "
-            "their standard deviation and mean; what was learnt goes on in the new units",
-            new[1], new[0], old[1], old[0], int(rewards[0]),
-        )  # fmt: skip
-        state = self.model.rescale(now.state, (new[0] - old[0]) / old[1], new[1] / old[1])
-        return state, rewards.new_tensor(new)
-
     def _standardised(self, raw: Tensor) -> tuple[Statistics, Tensor]:
         statistics, row = self.standing.statistics.standardise(raw)
         return statistics, row.nan_to_num().float()
@@ -354,10 +290,3 @@ class Bandit:
                 f"expected a reward of 0 or 1, as agent {self.config.agent!r} learns these, got {reward:g}"
             )
         return reward
-
-
-def _counted(rewards: Tensor, reward: float) -> Tensor:
-    """Return number, mean and squared deviations with one more reward (Welford 1962)."""
-    count, mean, squares = rewards.tolist()
-    after = mean + (reward - mean) / (count + 1)
-    return rewards.new_tensor([count + 1, after, squares + (reward - mean) * (reward - after)])

@@ -8,17 +8,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tsforecast.decisions.off_policy import LoggedRounds
-from tsforecast.decisions.tables import (
-    arm_sets,
-    features_of,
-    find_table,
-    masks_of,
-    numbers_of,
-    read_frame,
-    settled,
-    sorted_names,
-)
+from tsforecast.decisions.arms import arm_sets, features_of, masks_of, numbers_of, read_frame
+from tsforecast.decisions.logged_rounds import LoggedRounds
+from tsforecast.decisions.tables import find_table, settled, sorted_names
 
 ERROR = " error"  # what the name of a column with standard errors of propensities ends with
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tsforecast.decisions.bandit import Bandit, Standing
+from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.config import AgentConfig
+from tsforecast.decisions.standing import Standing
 from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 
 FORMAT = 3  # raised when older files can no longer be read

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from tsforecast.evaluation.compare import Difference, crps_by_window, paired_difference
     from tsforecast.evaluation.deepar import DeepAR
     from tsforecast.evaluation.metrics import HUNDREDTHS, LEVELS, METRICS, Metric, Window
-    from tsforecast.evaluation.report import Evaluation, evaluate, fit_named, format_scores, save_scores
+    from tsforecast.evaluation.report import Evaluation, evaluate, fit_named
+    from tsforecast.evaluation.score_files import format_scores, save_scores
     from tsforecast.evaluation.scores import Scores, score
 
 __all__ = [
@@ -45,7 +46,8 @@ _HOMES = {
     "evaluation.compare": ("Difference", "crps_by_window", "paired_difference"),
     "evaluation.deepar": ("DeepAR",),
     "evaluation.metrics": ("HUNDREDTHS", "LEVELS", "METRICS", "Metric", "Window"),
-    "evaluation.report": ("Evaluation", "evaluate", "fit_named", "format_scores", "save_scores"),
+    "evaluation.report": ("Evaluation", "evaluate", "fit_named"),
+    "evaluation.score_files": ("format_scores", "save_scores"),
     "evaluation.scores": ("Scores", "score"),
 }
 

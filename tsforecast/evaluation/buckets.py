@@ -11,7 +11,8 @@ from gluonts.model import Predictor
 
 from tsforecast.data.buckets.survey import Bucket
 from tsforecast.data.task import ForecastTask
-from tsforecast.evaluation.report import Evaluation, evaluate, format_scores, save_scores
+from tsforecast.evaluation.report import Evaluation, evaluate
+from tsforecast.evaluation.score_files import format_scores, save_scores
 from tsforecast.evaluation.scores import Scores, Totals, totals_of_json
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 from tsforecast.forecasting.requests import Request

@@ -35,7 +35,7 @@ def bursts(predictor: StateSpacePredictor, entries: Sequence[dict[str, Any]]) ->
     if len(known) < max(len(found) // 2, 1):
         return False, f"half of the series would need {_LEAST} errors to show bursts"
     tail, clustered = np.median(known, 0)
-    said = f"errors have a kurtosis of {tail:.1f}, and their squares a correlation of {clustered:.2f} with the next"
+    said = f"the kurtosis of errors is {tail:.1f}, the correlation of each squared error with the next {clustered:.2f}"
     return bool(tail > _TAIL and clustered > _CLUSTERED), f"{said} (bursts: above {_TAIL:g} and {_CLUSTERED:g})"
 
 

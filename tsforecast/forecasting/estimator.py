@@ -133,18 +133,15 @@ class StateSpaceEstimator(AbstractEstimator):
         at_least(1, num_batches_per_epoch=num_batches_per_epoch)
         at_least(0, context_length=context_length, train_length=train_length, plateau=plateau, time_budget=time_budget)
         one_of(WEIGHTS, series_weights=series_weights)
-        self.model, self.preset, self.models, self.seed = model, preset, models, seed
+        one_of((AUTO, CURVES, "given"), effects=effects)
+        self.model, self.preset, self.models, self.seed, self.effects = model, preset, models, seed, effects
         self.plateau, self.time_budget = plateau or 0.0, time_budget
         self.prediction_length, self.history_length = prediction_length, history_length
         self.use_feat_static_cat = use_feat_static_cat
-        one_of((AUTO, CURVES, "given"), effects=effects)
-        self.effects = effects
         self.hyperparameters = {**hyperparameters, "num_samples": num_samples}
         self.on_clock: ClockTraining | None = None
         if horizon is not None:
-            usual = inspect.signature(StateSpaceEstimator).parameters
-            given = (name for name in usual if name not in (*_OF_BOTH, "hyperparameters"))
-            _refuse_on_clock(name for name in given if self.__init_args__[name] != usual[name].default)
+            self._refuse_grid_options()
             at_least(1, context_length=context_length)
             self.max_epochs = self.trainer_kwargs.get("max_epochs", default_epochs(model))
             self.on_clock = ClockTraining(
@@ -165,6 +162,11 @@ class StateSpaceEstimator(AbstractEstimator):
         sizes = (batch_size or BATCH, num_batches_per_epoch, seed)
         made = GridTraining(checked, self.freq, prediction_length, self.hyperparameters, *sizes)
         self.on_grid = made.with_lengths(context_length, train_length, train_horizon)
+
+    def _refuse_grid_options(self) -> None:
+        usual = inspect.signature(StateSpaceEstimator).parameters
+        given = (name for name in usual if name not in (*_OF_BOTH, "hyperparameters"))
+        _refuse_on_clock(name for name in given if self.__init_args__[name] != usual[name].default)
 
     def _find_freq(self, data: Any, columns: Columns | Mapping[str, Any] | None = None) -> None:
         """Takes the frequency of the data where none was given, and what depends on it."""

@@ -18,6 +18,7 @@ from tsforecast.data.tables.dataframes import as_lists, as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.grid_training import GridTraining
+from tsforecast.forecasting.grid_windows import training_loader, validation_loader
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import AbstractForecaster
 
@@ -148,11 +149,11 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         for name in ("num_workers", "num_prefetch"):
             if kwargs.get(name):
                 log.info("%s=%s changes nothing: windows are made in the process that trains", name, kwargs[name])
-        return self.on_grid.loader(data, module, shuffle_buffer_length, self.trainer_kwargs)
+        return training_loader(self.on_grid, data, module, shuffle_buffer_length, self.trainer_kwargs)
 
     def create_validation_data_loader(self, data: Any, module: Any, **kwargs: Any) -> Iterable:
         """Return a loader of the last window of each series that has one."""
-        return self.on_grid.validation_loader(data, module)
+        return validation_loader(self.on_grid, data, module)
 
     def create_predictor(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, transformation: Transformation, module: Any

@@ -1,7 +1,6 @@
 """The training of models on a grid of time: their sizes, and the windows that they see."""
 
 import logging
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +13,6 @@ from tsforecast.data.checks import check_entries, refuse_endless
 from tsforecast.data.effects.effects import COVARIATES, Effects
 from tsforecast.data.effects.fitting import fit_effects
 from tsforecast.data.effects.taken import Adjusted
-from tsforecast.data.epochs import EpochLoader
 from tsforecast.data.past import PAST, WithPast, count_past
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.arguments import AUTO
@@ -30,14 +28,7 @@ from tsforecast.forecasting.data_summary import (
     typical_length,
     varies_only_before,
 )
-from tsforecast.forecasting.lengths import (
-    are_long,
-    context_by_frequency,
-    far_by_frequency,
-    recent_by_frequency,
-    windows_by_length,
-)
-from tsforecast.forecasting.memory import bytes_of_step, measured_on, windows_within
+from tsforecast.forecasting.lengths import are_long, context_by_frequency, far_by_frequency, recent_by_frequency
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
 from tsforecast.models.parts.component_names import longest_cycle
@@ -51,10 +42,6 @@ BATCH = 64
 _LONG_CONTEXT = 1000
 CURVES = "curves"
 _CURVED = ("bank", "gls", "issm", "pool")  # models from whose targets effects are taken by default
-_LEAST_BATCHES, _LEAST_POOLED = 4, 12  # few epochs of a few series are not enough
-_MEASURED_FROM = 8  # windows of a batch, whose memory is then measured before the training
-# Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
-_MOST_POOLED, _MOST = 25, 250
 
 
 @dataclass(frozen=True)
@@ -263,60 +250,9 @@ class GridTraining:
         sizes = self.prediction_length, self.freq, self.batch_size
         return StateSpacePredictor(module, self.preparation(module.dynamics.season_names), *sizes)
 
-    def loader(self, data: Any, module: AbstractForecaster, buffer: int | None, trainer: dict[str, Any]) -> EpochLoader:
-        """Return a loader of random windows.
-
-        Args:
-            data: Prepared entries.
-            module: The model that is trained.
-            buffer: Windows among which the order is shuffled; None for the usual number.
-            trainer: Options of Lightning's `Trainer`.
-        """
-
-        def of(windows: int) -> EpochLoader:
-            return EpochLoader(
-                data,
-                self.context_length or None,
-                self.train_horizon,
-                windows,
-                self.num_batches_per_epoch or self._num_batches(module),
-                self.seed,
-                recent=self.train_length or None,
-                buffer=buffer or 4096,
-                scaling_length=_free_scaling(module),
-                count=self.known.count,
-                growing=module.dynamics.is_growing,
-            )
-
-        windows = self._num_windows(module)
-        if windows > _MEASURED_FROM and measured_on(trainer):
-            windows = windows_within(windows, bytes_of_step(module, of(1)))
-        return of(windows)
-
-    def validation_loader(self, data: Any, module: AbstractForecaster) -> EpochLoader:
-        """Return a loader of the last window of each series that has one."""
-        context, scaling = self.context_length or None, _free_scaling(module)
-        sizes = (context, self.prediction_length, self.batch_size, None, 0)
-        return EpochLoader(data, *sizes, at_end=True, scaling_length=scaling)
-
-    def _num_windows(self, module: AbstractForecaster) -> int:
-        """Return the number of windows in a batch: fewer long ones, where all series have the same parameters."""
-        length = module.data.num_targets * ((self.context_length or 1) + self.train_horizon)
-        return min(self.batch_size, windows_by_length(length)) if module.dynamics.is_pooled else self.batch_size
-
-    def _num_batches(self, module: AbstractForecaster) -> int:
-        """Return the number of batches in an epoch: a pass over the data, within bounds."""
-        least, most = (_LEAST_POOLED, _MOST_POOLED) if module.dynamics.is_pooled else (_LEAST_BATCHES, _MOST)
-        return min(max(math.ceil(self.known.count / self.batch_size), least), most)
-
 
 def build_kernels() -> None:
     """Build what makes filters several times faster on a CPU, once on a machine."""
     if kernels.can_build():
         log.info("compiling the steps of filters for this processor, once: a quarter of a minute")
         kernels.build()
-
-
-def _free_scaling(module: AbstractForecaster) -> int | None:
-    """Return the number of values that scaling is taken from; None where the unit of the data matters to the model."""
-    return module.data.scaling_length if module.units.is_scale_free else None

@@ -21,9 +21,9 @@ from tsforecast.data.tables.dataframes import alike, as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
-from tsforecast.forecasting.beliefs import LiveBelief
 from tsforecast.forecasting.coherent import coherent_forecasts
 from tsforecast.forecasting.histories import Histories
+from tsforecast.forecasting.live_beliefs import LiveBelief
 from tsforecast.forecasting.scenarios import predicted
 from tsforecast.forecasting.serialization import declared, read_parts, write_parts
 from tsforecast.forecasting.timed_batches import Clock

@@ -32,8 +32,8 @@ from tsforecast.wording import counted
 log = logging.getLogger(__name__)
 
 _OF_SEVERAL = (
-    "of several targets (covariates whose past alone is known among them), bank and issm are separate models whose "
-    "errors are correlated, and gls is one system of all; scores are in units of each target's seasonal error"
+    "several targets (covariates known in the past alone count as such): bank and issm have a model for each, with "
+    "correlated errors, gls one system of all; scores are in units of each target's seasonal error"
 )
 
 
@@ -143,7 +143,7 @@ def _best(trials: Sequence[Trial], share: NDArray[np.float64]) -> tuple[Trial, s
     best = min(trials, key=lambda trial: trial.score(share))
     if best.score(share) < chosen.score(share):
         lower, error = gain(chosen, best, share)
-        reason += f", from which {best.candidate} differs by {lower:.2g} with a standard error of {error:.2g},"
+        reason += f"; that of {best.candidate} is lower by {lower:.2g}, with a standard error of {error:.2g};"
     return chosen, reason
 
 
@@ -154,15 +154,15 @@ def _of_few(chosen: Trial, share: NDArray[np.float64], other: str, otherwise: Tr
         return []
     few = int(np.searchsorted(parts.cumsum(), parts.sum() / 2)) + 1
     what = "the same" if otherwise is chosen else str(otherwise.candidate)
-    return [f"{few} of {len(parts)} series have half of the score; weights {other!r} would choose {what}"]
+    return [f"half of the score comes from {few} of {len(parts)} series; weights {other!r} would choose {what}"]
 
 
 def _too_short(task: ForecastTask) -> str:
     """Return why series are not compared."""
     steps, length = task.prediction_length, np.median([e["target"].shape[-1] for e in task.entries])
     return (
-        f"not compared with others: half of the series would need {2 * steps + 1} steps, a window of {steps} behind "
-        f"{steps + 1}; the median has {length:.0f}"
+        f"not compared with others: the median series has {length:.0f} steps, and a comparison needs "
+        f"{2 * steps + 1}: a window of {steps} behind {steps + 1}"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -80,6 +81,42 @@ def smoothed_states(net: AbstractForecaster, batch: Batch) -> Gaussian:
         return Gaussian(smoothed.mean, smoothed.cov)
     assert isinstance(inference, ExactInference)
     return inference.smoothed(batch)[0]
+
+
+def component_frames(
+    net: AbstractForecaster, clock: Clock, entries: Sequence[Mapping[str, Any]]
+) -> Iterator[pd.DataFrame]:
+    """Yield the smoothed components of each series at its times, in transformed units, a frame each.
+
+    Args:
+        net: The model.
+        clock: By which its batches are made.
+        entries: Of the series of a batch.
+
+    Raises:
+        ValueError: If the model has no components.
+    """
+    if getattr(net.dynamics, "timed", None) is None:
+        raise ValueError("a dense state has no components with names: take the model issm")
+    batch, inference = clock.past(entries), net.inference
+    with torch.no_grad():
+        states, series = smoothed_states(net, batch), inference.series_of(batch)
+        time_slice = inference.slice_of(batch, "past")
+        found = net.dynamics.parts_of(states, series, time_slice)  # pyright: ignore[reportCallIssue]
+        location, scale = (x[:, 0] for x in inference.scale_of(batch))
+    rows = rows_of(clock, entries, [np.arange(len(entry["times"])) for entry in entries], len(states.mean))
+    for number, (name, (mean, deviation)) in enumerate(found.items()):
+        moved = mean * scale + (location if number == 0 else 0.0)
+        for row, entry in enumerate(entries):
+            own = rows[row, : len(entry["times"])]
+            columns = {
+                "item_id": entry["item_id"],
+                "timestamp": entry["times"].astype("datetime64[ns]"),
+                "component": name,
+                "mean": moved[own, row].numpy(),
+                "deviation": (deviation * scale)[own, row].numpy(),
+            }
+            yield pd.DataFrame(columns)
 
 
 def smoothed_regimes(net: AbstractForecaster, batch: Batch, most: int) -> torch.Tensor:

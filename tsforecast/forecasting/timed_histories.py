@@ -17,15 +17,15 @@ from tsforecast.data.tables.dataframes import columns_of
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.timed_entries import check_timed
-from tsforecast.forecasting.beliefs import LiveBelief, join, split
 from tsforecast.forecasting.exact import BatchMarginals
+from tsforecast.forecasting.live_beliefs import LiveBelief, join, split
 from tsforecast.forecasting.timed_answers import (
     ahead,
     at_rows,
     between,
+    component_frames,
     rows_of,
     seeded,
-    smoothed_states,
     smoothed_together,
 )
 from tsforecast.forecasting.timed_asked import NOTHING, Covariates, Times, asked_entry, asked_of, merged, with_times
@@ -230,33 +230,12 @@ class TimedHistories:
         Raises:
             ValueError: If the model has no components.
         """
-        timed = getattr(self.net.dynamics, "timed", None)
-        if timed is None:
-            raise ValueError("a dense state has no components with names: take the model issm")
-        parts = []
-        inference = self.net.inference
         entries, read = self.read_named(source, columns)
-        for chunk in batcher(entries, smoothed_together(self.net)):
-            batch = self.clock.past(chunk)
-            with torch.no_grad():
-                states, series = smoothed_states(self.net, batch), inference.series_of(batch)
-                time_slice = inference.slice_of(batch, "past")
-                found = self.net.dynamics.parts_of(states, series, time_slice)  # pyright: ignore[reportCallIssue]
-                location, scale = (x[:, 0] for x in inference.scale_of(batch))
-            every = [np.arange(len(entry["times"])) for entry in chunk]
-            rows = rows_of(self.clock, chunk, every, len(states.mean))
-            for number, (name, (mean, deviation)) in enumerate(found.items()):
-                moved = mean * scale + (location if number == 0 else 0.0)
-                for row, entry in enumerate(chunk):
-                    own = rows[row, : len(entry["times"])]
-                    columns_ = {
-                        "item_id": entry["item_id"],
-                        "timestamp": entry["times"].astype("datetime64[ns]"),
-                        "component": name,
-                        "mean": moved[own, row].numpy(),
-                        "deviation": (deviation * scale)[own, row].numpy(),
-                    }
-                    parts.append(pd.DataFrame(columns_))
+        parts = [
+            frame
+            for chunk in batcher(entries, smoothed_together(self.net))
+            for frame in component_frames(self.net, self.clock, chunk)
+        ]
         return as_read(pd.concat(parts, ignore_index=True), read, cells_of(entries))
 
     # Live.

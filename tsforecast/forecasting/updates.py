@@ -12,8 +12,8 @@ from gluonts.model.forecast import Forecast
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.effects.effects import MEMORY
 from tsforecast.data.windows import collate, cut, since_first_value
-from tsforecast.forecasting.beliefs import LiveBelief, continued, join, split, static_features
 from tsforecast.forecasting.histories import Histories
+from tsforecast.forecasting.live_beliefs import LiveBelief, continued, join, split, static_features
 from tsforecast.models import Belief
 
 

@@ -47,6 +47,29 @@ def past_batch(
     }
 
 
+def past_window(
+    data: DataSpec, calendar: Calendar, history: NDArray[np.float64], observed: NDArray[np.bool_], end: int
+) -> dict[str, NDArray[np.generic]]:
+    """Return the past of a series, as `tsforecast.data.windows.cut` makes it.
+
+    Args:
+        data: Of the model.
+        calendar: Likewise.
+        history: Targets and standardised covariates (time, target + covariate), without effects.
+        observed: Which targets (time, target) are there.
+        end: Ordinal of the period behind them.
+    """
+    features, seasons = calendar.at(end - calendar.multiple * np.arange(len(history), 0, -1))
+    targets = data.num_targets
+    return {
+        "past_target": np.where(observed, history[:, :targets], 0.0),
+        "past_observed": observed,
+        "past_time_feat": features,
+        "past_season_index": seasons,
+        "past_dynamic_real": np.nan_to_num(history[:, targets:]).astype(np.float32),
+    }
+
+
 def future_batch(
     data: DataSpec,
     calendar: Calendar,
@@ -89,6 +112,18 @@ def with_series(batch: Batch, belief: Belief) -> Batch:
         "static_cat": known.static_cat,
         "static_real": known.static_real,
     }
+
+
+def fresh_or_kept(fresh: Batch, kept: Batch, is_new: torch.Tensor, device: torch.device) -> Batch:
+    """Return the fresh values of series that are new, and those that are kept of the others, if any are."""
+    joined = {}
+    for name, values in fresh.items():
+        values = values.to(device)
+        if name in kept:
+            chosen = is_new if values.ndim == 1 else is_new[:, None]
+            values = torch.where(chosen.to(device), values, kept[name])
+        joined[name] = values
+    return joined
 
 
 def alike(lengths: list[int]) -> Iterator[NDArray[np.int64]]:

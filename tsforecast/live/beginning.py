@@ -18,7 +18,7 @@ from tsforecast.data.checks import as_numbers
 from tsforecast.data.effects.effects import MEMORY
 from tsforecast.data.windows import first_value
 from tsforecast.forecasting.adaptation import Adaptation
-from tsforecast.forecasting.beliefs import join
+from tsforecast.forecasting.live_beliefs import join
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.io.files import folder_checksum, remove_leftovers, replace_file, replace_folder
 from tsforecast.io.locks import LOCK, lock_folder
@@ -26,9 +26,10 @@ from tsforecast.io.reading import read_json
 from tsforecast.live.description import STORE, Description, new_identity
 from tsforecast.live.engine import Engine
 from tsforecast.live.learning import Learning
+from tsforecast.live.opening import engine_of, finish
 from tsforecast.live.rows import News, Rows
 from tsforecast.live.snapshot import read_rows, write_rows
-from tsforecast.live.store import PREDICTOR, engine_of, finish
+from tsforecast.live.store import PREDICTOR
 from tsforecast.progress import follow
 from tsforecast.wording import option
 

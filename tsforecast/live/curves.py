@@ -47,9 +47,10 @@ class Curves:
             steps[news.stops[some][:, None] - np.arange(length, 0, -1), 1] = effect
         return replace(news, steps=steps), after
 
-    def size(self, name: str, history: Array) -> float:
-        """Return the size of a series with a history (time, target + effect)."""
-        return self.effects.size(name, history[:, 0])
+    def sizes(self, names: Sequence[str], histories: Sequence[Array]) -> Array:
+        """Return the sizes (series, 1) of series with histories (time, target + effect)."""
+        found = [self.effects.size(name, history[:, 0]) for name, history in zip(names, histories, strict=True)]
+        return np.array(found).reshape(-1, 1)
 
     def taken(self, steps: Array, size: Array) -> Array:
         """Return targets (..., time, 1) without the effects that stand beside them, of series of some sizes (...)."""

@@ -14,7 +14,7 @@ from tsforecast.data.calendar.stamps import BEGINNING, Place
 from tsforecast.data.transform import Prepare, standardised
 from tsforecast.data.windows import collate, first_value
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.live.batches import alike, future_batch, past_batch, with_series
+from tsforecast.live.batches import alike, fresh_or_kept, future_batch, past_batch, past_window, with_series
 from tsforecast.live.calendar import Calendar
 from tsforecast.live.curves import Curves
 from tsforecast.live.layout import Layout
@@ -192,7 +192,9 @@ class Engine:
             histories: Targets and standardised covariates (time, target + covariate) of each.
             end: Ordinals of the first period behind each.
         """
-        sizes = self.sizes_of([*known.names, *names], rows, histories)
+        every, sizes = [*known.names, *names], np.zeros((len(rows), 0))
+        if self.curves is not None:
+            sizes = self.curves.sizes([every[row] for row in rows.tolist()], histories)
         if not len(rows):
             return Begun([], np.zeros((0, self.data.num_targets), np.int64), sizes)
         series, targets = self.series_of(known, names, rows), self.data.num_targets
@@ -201,7 +203,7 @@ class Engine:
             given = self.without_effects(history, size)
             observed = ~np.isnan(given[:, :targets])
             begin = first_value(given[:, :targets], observed)
-            windows.append(self.window(given[begin:], observed[begin:], stop))
+            windows.append(past_window(self.data, self.calendar, given[begin:], observed[begin:], stop))
             if self.is_young(observed[begin:]):
                 # The size of a series is that of all its values.
                 kept[row] = history[begin if self.curves is None or not observed.any() else observed.any(1).argmax() :]
@@ -217,38 +219,9 @@ class Engine:
                 part.index_copy_(0, places.to(part.device), new.to(part.dtype))
         return Begun(parts, exponents, sizes, kept, far)
 
-    def sizes_of(
-        self, names: Sequence[str], rows: NDArray[np.int64], histories: Sequence[NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
-        """Return the sizes of series behind curves of covariates, (series, 1); without curves (series, 0)."""
-        if self.curves is None:
-            return np.zeros((len(rows), 0))
-        found = [self.curves.size(names[int(row)], one) for row, one in zip(rows.tolist(), histories, strict=True)]
-        return np.array(found).reshape(-1, 1)
-
     def without_effects(self, steps: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return steps (..., time, number) as the model sees them, of series of some sizes (..., 1)."""
         return steps if self.curves is None else self.curves.taken(steps, sizes[..., 0])
-
-    def window(
-        self, history: NDArray[np.float64], observed: NDArray[np.bool_], end: int
-    ) -> dict[str, NDArray[np.generic]]:
-        """Return the past of a series, as `tsforecast.data.windows.cut` makes it.
-
-        Args:
-            history: Targets and standardised covariates (time, target + covariate), without effects.
-            observed: Which targets (time, target) are there.
-            end: Ordinal of the period behind them.
-        """
-        features, seasons = self.calendar.at(end - self.calendar.multiple * np.arange(len(history), 0, -1))
-        targets = self.data.num_targets
-        return {
-            "past_target": np.where(observed, history[:, :targets], 0.0),
-            "past_observed": observed,
-            "past_time_feat": features,
-            "past_season_index": seasons,
-            "past_dynamic_real": np.nan_to_num(history[:, targets:]).astype(np.float32),
-        }
 
     def series_of(self, known: Rows, names: Sequence[str], rows: NDArray[np.int64]) -> Batch:
         """Return who series are. New ones are those of the training data of these names, and of no known category."""
@@ -261,15 +234,7 @@ class Engine:
             "static_cat": torch.full((len(rows), len(data.cardinality)), -1),
             "static_real": torch.zeros(len(rows), data.num_static_real),
         }
-        mask = torch.from_numpy(is_new)
-        for name, values in fresh.items():
-            values = values.to(self.net.device)
-            if name in kept:
-                chosen = mask if values.ndim == 1 else mask[:, None]
-                fresh[name] = torch.where(chosen.to(self.net.device), values, kept[name])
-            else:
-                fresh[name] = values
-        return fresh
+        return fresh_or_kept(fresh, kept, torch.from_numpy(is_new), self.net.device)
 
     def _far(self, batch: Batch, belief: Belief) -> int:
         return int((self.net.units.too_far(batch, belief) & batch["past_observed"]).sum())

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.core import Gaussian
-from tsforecast.forecasting.beliefs import any_belief, map_series, own_covariances
+from tsforecast.forecasting.beliefs import any_belief
+from tsforecast.forecasting.live_beliefs import map_series, own_covariances
 from tsforecast.models import AbstractForecaster, Belief
 
 

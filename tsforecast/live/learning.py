@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from tsforecast.data.windows import collate, since_first_value
 from tsforecast.forecasting.adaptation import AdaptivePredictor
+from tsforecast.live.batches import past_window
 from tsforecast.live.engine import Engine
 from tsforecast.live.rows import Rows
 from tsforecast.live.steps import Steps
@@ -127,7 +128,7 @@ class Learning:
             kept = known.recent[row, known.recent.shape[1] - known.seen[row] :]
             history = np.concatenate([kept, tail])[-known.recent.shape[1] :]
             history = engine.without_effects(history, known.memory[row, :1])
-            whole = engine.window(history, ~np.isnan(history[:, :targets]), end)
+            whole = past_window(engine.data, engine.calendar, history, ~np.isnan(history[:, :targets]), end)
             window = {name: values[:-horizon] for name, values in whole.items()}
             ahead = {name.replace("past", "future"): values[-horizon:] for name, values in whole.items()}
             windows.append(since_first_value(window | ahead))

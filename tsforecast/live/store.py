@@ -13,23 +13,18 @@ of the log behind the count were not acknowledged, and are cut.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tsforecast.data.calendar.stamps import saved_place
-from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
-from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
-from tsforecast.io.files import folder_checksum, is_full, remove_leftovers
-from tsforecast.io.locks import lock_folder
+from tsforecast.io.files import is_full
 from tsforecast.live import count as counting
 from tsforecast.live import log as logs
 from tsforecast.live.count import Count
-from tsforecast.live.description import FORMAT, STORE, Description, describe, read_description
+from tsforecast.live.description import FORMAT, Description, describe
 from tsforecast.live.engine import Engine
-from tsforecast.live.learning import Learning, Learnt, steps_kept
+from tsforecast.live.learning import Learning, Learnt
 from tsforecast.live.moved import Moved
 from tsforecast.live.places import count_of, first_before, log_of, read_before, remove_others, snapshot_of
 from tsforecast.live.rows import Rows
@@ -231,7 +226,7 @@ class Store:
         path = log_of(self.path, first)
         for contents in read_before(path, self.about.key, first):
             self._replay(contents, path, first)
-        _write(self.path, self.about, self.rows, self.number, self.learning)
+        write_state(self.path, self.about, self.rows, self.number, self.learning)
         log.info("%s: format %d from now on; older versions do not read it", self.path, FORMAT)
 
     def _restore(self, first: int) -> None:
@@ -257,74 +252,16 @@ class Store:
             log.info("%s: %d micro-batches of the log are applied", self.path, self.number - first)
 
 
-@contextmanager
-def open_store(
-    path: str | Path, *, max_items: int = 1_000_000, max_gap: int = 1000, device: str = "cpu"
-) -> Iterator[Store]:
-    """Gives an open store that no other process can open; its log is applied first.
-
-    Args:
-        path: Folder of the store.
-        max_items: Most series; items that are not known are refused beyond.
-        max_gap: Most missing steps before an observation.
-        device: Where to compute.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it is no complete store, is in use or damaged.
-    """
-    path = Path(path)
-    about = read_description(path)
-    with lock_folder(path):
-        remove_leftovers(path)
-        if folder_checksum(path / PREDICTOR) != about.predictor:
-            raise ValueError(f"{path / PREDICTOR} is not the model with which the store began; restore the folder")
-        engine, learning = engine_of(path / PREDICTOR, about, device)
-        data = engine.data
-        rules = Rules(engine.calendar.multiple, max_items, max_gap, data.num_static_real > 0, engine.num_covariates > 0)
-        store = Store(path, about, engine, rules, learning)
-        try:
-            yield store
-        finally:
-            store.close()
-
-
-def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Learning | None]:
-    """Return the engine of a saved predictor, and the learner of its model, if it has one.
-
-    Raises:
-        ValueError: If a learner is not as expected, or windows of the model have no bound.
-    """
-    predictor, adaptive = load_predictor(folder, device), None
-    if about.adaptation:
-        try:
-            adaptive = AdaptivePredictor(predictor, Adaptation(**about.adaptation))
-        except TypeError as error:
-            raise ValueError(f"expected options of a learner in {STORE}, got {about.adaptation} ({error})") from error
-        predictor = adaptive.predictor
-    if predictor.prediction_length != about.prediction_length:
-        predictor = with_prediction_length(predictor, about.prediction_length)
-    kept = 0 if adaptive is None else steps_kept(adaptive)
-    engine = Engine(predictor, about.warm_up, about.seed, kept, saved_place(about.stamp))
-    return engine, None if adaptive is None else Learning(adaptive, engine)
-
-
-def finish(path: Path, about: Description, rows: Rows, learning: Learning | None = None) -> None:
-    """Writes a new store with its model already in place; store.json comes last."""
-    _write(path, about, rows, 0, learning)
-    describe(path, about)
-
-
-def _write(path: Path, about: Description, rows: Rows, number: int, learning: Learning | None) -> None:
-    """Writes a snapshot, a log behind it, and their count."""
-    write_rows(snapshot_of(path, number), rows, number, None if learning is None else learning.state())
-    end = logs.create(log_of(path, number), about.key, number)
-    counting.create(count_of(path), about.key, number, end)
-
-
 def counts(outcomes: Sequence[str]) -> dict[str, int]:
     """Return the number of observations of each outcome, the applied ones first."""
     numbers = {APPLIED: 0}
     for outcome in outcomes:
         numbers[outcome] = numbers.get(outcome, 0) + 1
     return numbers
+
+
+def write_state(path: Path, about: Description, rows: Rows, number: int, learning: Learning | None) -> None:
+    """Writes a snapshot, a log behind it, and their count."""
+    write_rows(snapshot_of(path, number), rows, number, None if learning is None else learning.state())
+    end = logs.create(log_of(path, number), about.key, number)
+    counting.create(count_of(path), about.key, number, end)

@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "chain.h"
+#include "condition.h"
 #include "innovation.h"
+#include "propose.h"
+#include "push.h"
 #include "structural.h"
 
 #define BOTH(name) \

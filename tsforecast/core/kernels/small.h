@@ -192,3 +192,7 @@ template <class T> INLINE void factor_cotangent(int n, T* k, const T* inverse, T
   product<T, true>(n, n, n, T(0.5), inverse, ld, k, ld, work, ld, false);
   product<T, false>(n, n, n, T(1), work, ld, inverse, ld, s_bar, ld, false);
 }
+
+#define EACH_FILTER _Pragma("omp for schedule(static)") for (int64_t b = 0; b < count; ++b)
+#define THREADS _Pragma("omp parallel num_threads(threads) if (threads > 1)")
+#define COUNTING_THREADS _Pragma("omp parallel num_threads(threads) if (threads > 1) reduction(+ : failed)")

@@ -1,7 +1,7 @@
 // One step of many filters whose transition is blocks: dampings with slopes, beside a dense matrix; and whose
 // observation is one number. Given the predicted mean, only covariances are computed.
 #pragma once
-#include "steps.h"
+#include "small.h"
 
 // The transition of one filter, A = (diag(d) + slopes) beside F, for n = s + m states.
 template <class T> struct Blocked {

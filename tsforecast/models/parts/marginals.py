@@ -5,10 +5,11 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.models.parts.component_groups import Group, cdf, quantile
 from tsforecast.models.parts.roots import rising_root
 from tsforecast.models.transformations import transformation_of
 
@@ -121,7 +122,7 @@ class Marginals:
 
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the probability of at most the given values, in the units of the data."""
-        below = _cdf(values.flatten(), self._groups).reshape(values.shape)
+        below = cdf(values.flatten(), self._groups).reshape(values.shape)
         below = below if self.clip == "none" else torch.where(values < 0, 0.0, below)
         if self.bounds is None:
             return below
@@ -134,8 +135,8 @@ class Marginals:
         Of a Gaussian it is the standardised error. Both tails keep their digits, to 37 standard deviations. Beyond,
         where probabilities end, it is the standardised error in the nearest component.
         """
-        below, above = (_cdf(values.flatten(), self._groups, upper) for upper in (False, True))
-        score = _quantile(below) * (below < 0.5) - _quantile(above) * (below >= 0.5)
+        below, above = (cdf(values.flatten(), self._groups, upper) for upper in (False, True))
+        score = quantile(below) * (below < 0.5) - quantile(above) * (below >= 0.5)
         far = score.abs() > _FARTHEST
         if bool(far.any()):
             nearest = torch.stack([group.distance(values.flatten()) for group in self._groups]).amin(0)
@@ -220,7 +221,7 @@ class Marginals:
         return weight.repeat_interleave(self.mean[:, 0].numel() // len(weight), 0)
 
     @property
-    def _groups(self) -> list["_Group"]:
+    def _groups(self) -> list["Group"]:
         """Return the components of every transformation, a row for each series, step and target."""
         groups, weights = [], self._weight
         for name in dict.fromkeys(self.transformations):
@@ -230,7 +231,7 @@ class Marginals:
             size = self.size[:, own]
             size = size[:, :1] if bool((size == size[:, :1]).all()) else size
             size = size.unsqueeze(2).expand(-1, -1, self.mean.shape[2], -1).flatten(2).transpose(1, 2).flatten(0, 1)
-            groups.append(_Group(name, weight, mean, deviation, size, bool((deviation == 0).any())))
+            groups.append(Group(name, weight, mean, deviation, size, bool((deviation == 0).any())))
         return groups
 
     def _between(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
@@ -249,7 +250,7 @@ class Marginals:
         # is nearly straight.
         def score(point: Tensor, cell: Tensor) -> Tensor:
             parts = zip(point.split(_CHUNK), cell.split(_CHUNK), strict=True)
-            below = torch.cat([_cdf(torch.sinh(x) * unit[k], [group.of(k) for group in groups]) for x, k in parts])
+            below = torch.cat([cdf(torch.sinh(x) * unit[k], [group.of(k) for group in groups]) for x, k in parts])
             return torch.special.ndtri(below.clamp(torch.finfo(below.dtype).tiny, 1 - 1e-16))
 
         table = self._table(normal, unit)
@@ -288,54 +289,3 @@ class Marginals:
         inner = sample.gather(1, places.clamp_max(sample.shape[1] - 1))
         low, high = quantiles[0].amin(0).unsqueeze(1), quantiles[-1].amax(0).unsqueeze(1)
         return torch.cat([low, inner.clamp(low, high), high], 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Group:
-    """Components of one transformation, in rows that belong to a series, step and target.
-
-    Attributes:
-        transformation: Its name.
-        weight: Of each component.
-        mean: In transformed units.
-        deviation: Likewise.
-        size: Divisor of the values; one for all components if they share it.
-        has_known: Whether a deviation is 0.
-    """
-
-    transformation: str
-    weight: Float[Tensor, "cell component"]
-    mean: Float[Tensor, "cell component"]
-    deviation: Float[Tensor, "cell component"]
-    size: Float[Tensor, "cell component_or_1"]
-    has_known: bool
-
-    def distance(self, values: Float[Tensor, " cell"]) -> Float[Tensor, " cell"]:
-        """Return the distance of each value from the nearest component with a weight, in standard deviations."""
-        point = transformation_of(self.transformation).apply(values.unsqueeze(1) / self.size)
-        distance = (point - self.mean).abs() / self.deviation
-        return torch.where((self.weight > 0) & (self.deviation > 0), distance, torch.inf).amin(1)
-
-    def of(self, cell: Int[Tensor, " other"]) -> "_Group":
-        """Return some of the rows."""
-        parts = {name: getattr(self, name).index_select(0, cell) for name in ("weight", "mean", "deviation", "size")}
-        return dataclasses.replace(self, **parts)
-
-
-def _quantile(probability: Tensor) -> Tensor:
-    """Return standard normal quantiles of at most a half, finite however small the probability."""
-    return torch.special.ndtri(probability.clamp(torch.finfo(probability.dtype).tiny, 0.5))
-
-
-def _cdf(values: Float[Tensor, " cell"], groups: Sequence[_Group], upper: bool = False) -> Float[Tensor, " cell"]:
-    """Return the probability of at most the given values, before clipping; with `upper` that of more."""
-    sign = -1.0 if upper else 1.0
-    total = torch.zeros_like(values)
-    for group in groups:
-        point = transformation_of(group.transformation).place(values.unsqueeze(1) / group.size)
-        distance = point - group.mean
-        share = 0.5 * torch.erfc(-sign / math.sqrt(2) * distance / group.deviation)  # `ndtr` loses its lower tail
-        if group.has_known:
-            share = torch.where(group.deviation == 0, ((distance >= 0) != upper).to(share), share)
-        total = total + (group.weight * share).sum(1)
-    return total

@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import particles
-from tsforecast.core.gaussian import map_tensors, register_record
-from tsforecast.core.particles.smoothing import sample_given
+from tsforecast.core.gaussian import register_record
 from tsforecast.core.particles.state import ParticleState, initial_particles
 from tsforecast.core.regimes import chain, collapse
 from tsforecast.core.regimes.autoregression import SwitchingAutoregression, known_lags
@@ -17,6 +16,7 @@ from tsforecast.core.regimes.stages import of_regimes, pairs_of_regimes
 from tsforecast.core.torch_internals import is_transformed
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics
+from tsforecast.models.parts.markov_paths import counts_given, values_given
 from tsforecast.models.parts.markov_system import Markov
 from tsforecast.models.parts.objectives import negative_log_likelihood
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
@@ -230,7 +230,7 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
             start = belief.particles
             if hold_switch:
                 model = model.held()
-            paths = self._counts(model, start, counts, observed.transpose(0, 1), None, num_samples, generator)
+            paths = counts_given(model, start, counts, observed.transpose(0, 1), None, num_samples, generator)
             return self.units.in_units(paths, belief.location, belief.scale, known)
         if not bool(observed.any()):
             steps = len(time_slice.time_feat)
@@ -241,7 +241,7 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
             raise ValueError("expected known values or a held regime, got both")
         else:
             values, observed = self.units.scaled(torch.where(observed, known, 0.0), belief), observed.transpose(0, 1)
-            paths = self._sampled(model, belief.particles, values, observed, None, num_samples, generator)
+            paths = values_given(model, belief.particles, values, observed, None, num_samples, generator)
         return self.units.in_units(model.scaled(paths), belief.location, belief.scale, known)
 
     def impute(
@@ -255,45 +255,10 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
         seen = time_slice.observed if seen is None else seen
         start = self.beginning(model)
         if isinstance(model.system, SwitchingCounts):
-            paths = self._counts(model, start, values, seen, time_slice.active, num_samples, generator)
+            paths = counts_given(model, start, values, seen, time_slice.active, num_samples, generator)
             return self.units.in_units(paths, location, scale, known_past(batch))
-        paths = self._sampled(model, start, values, seen, time_slice.active, num_samples, generator)
+        paths = values_given(model, start, values, seen, time_slice.active, num_samples, generator)
         return self.units.in_units(model.scaled(paths), location, scale, known_past(batch))
-
-    def _counts(
-        self,
-        model: Markov,
-        start: ParticleState,
-        values: Float[Tensor, "time series target"],
-        observed: Tensor,
-        active: Tensor | None,
-        num_samples: int,
-        generator: torch.Generator | None,
-    ) -> Float[Tensor, "time sample series target"]:
-        """Return joint samples of counts given some of them: paths of regimes, and counts of these."""
-        assert isinstance(model.system, SwitchingCounts)
-        values, before = values.to(model.log_transition.dtype), start.log_weight.T
-        density = torch.where(observed, model.system.log_density(values.squeeze(-1)), 0.0)
-        every = model.log_transition.expand(len(values), len(model.centre), -1, -1)
-        states = chain.sample(every, density, before, num_samples, generator, active)
-        return model.system.sample(states, generator).unsqueeze(-1)
-
-    def _sampled(
-        self,
-        model: Markov,
-        start: ParticleState,
-        values: Float[Tensor, "time series target"],
-        observed: Tensor,
-        active: Tensor | None,
-        num_samples: int,
-        generator: torch.Generator | None,
-    ) -> Float[Tensor, "time sample series target"]:
-        """Return joint samples given scaled values, in units of the series."""
-        values = torch.where(observed, model.standard(values), 0.0)
-        system = model.switching(active, exact=False)
-        doubled = map_tensors(lambda x: x.double() if x.is_floating_point() else x, start)
-        paths = sample_given(system, doubled, values.double(), observed, num_samples, generator)
-        return paths.to(values.dtype)
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Refuse: there are no components.
