@@ -26,3 +26,14 @@ def test_a_bar_on_a_terminal(monkeypatch, caplog, capsys):
     assert list(progress.follow(range(3), "forecasts", 3, "series")) == [0, 1, 2]
     assert "forecasts" in capsys.readouterr().err
     assert not caplog.records
+
+
+def test_a_list_that_grows_counts_what_has_joined(monkeypatch, caplog):
+    clock = iter(12.0 * tick for tick in range(100))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: False, raising=False)
+    caplog.set_level(logging.INFO, "tsforecast.progress")
+    items = ["a", "b"]
+    for item in progress.follow(items, "selection", 2, "candidates"):
+        items += ["c"] if item == "b" else []
+    assert caplog.messages == ["selection: 1 of 2 candidates, 24 s left", "selection: 2 of 3 candidates, 18 s left"]

@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -28,17 +28,20 @@ def follow(items: Iterable[Item], name: str, total: int | None, unit: str) -> It
     """Yield the items, and show the number done, the total and the seconds left.
 
     Args:
-        items: What is worked on one by one.
+        items: What is worked on one by one. Where it has a length, that may grow meanwhile, and counts for the total.
         name: Of the work.
         total: Number of items; None where it is not known.
         unit: What an item is.
     """
     if is_watched():
-        yield from tqdm(items, desc=name, total=total, unit=unit, leave=False)
+        bar = tqdm(items, desc=name, total=total, unit=unit, leave=False)
+        for item in bar:
+            yield item
+            bar.total = len(items) if isinstance(items, Sized) else total
         return
     begin = said = time.monotonic()
     for done, item in enumerate(items):
-        now = time.monotonic()
+        now, total = time.monotonic(), len(items) if isinstance(items, Sized) else total
         if done and now - said >= LINE_EVERY:
             said = now
             if total is None:

@@ -133,6 +133,13 @@ def trained(request):
 
 
 @pytest.mark.parametrize(
+    ("members", "recent"), [("bank learning_rate=0; issm", 0), ("bank; issm", 1344), ("issm; gls", 1344)]
+)
+def test_members_of_a_pool_that_learn_decide_on_how_much(members, recent):
+    assert StateSpaceEstimator("pool", "h", members=members).on_grid.train_length == recent
+
+
+@pytest.mark.parametrize(
     ("freq", "components", "context", "recent"),
     [
         ("D", "level+day_of_week", 120, 0),

@@ -68,7 +68,7 @@ def test_every_candidate_is_trained_once_and_the_best_is_taken():
     found = select(task(), train)
     assert asked == [(name, [60 - 7 * 4] * 3) for name in ("bank max_epochs=0", "issm max_epochs=20", "bank")]
     assert found.chosen == ISSM
-    assert [row["model"] for row in found.rows()] == ["issm", "bank", "bank"]
+    assert [row["model"] for row in found.rows()] == ["issm", "pool", "bank", "bank"]  # the pool has halves of two
     assert found.rows()[0]["score"] < found.rows()[1]["score"]
     assert found.table().splitlines()[1].startswith("issm ")
     assert found.reason.endswith("on 7 windows of 4 steps before the end of 3 of 3 series")
@@ -250,13 +250,26 @@ def test_a_mixture_is_taken_where_it_is_better():
     grid = np.linspace(0, 1, 101)
     assert weight == pytest.approx(grid[np.argmin([(share @ scored(w)).sum() for w in grid])], abs=0.011)
     np.testing.assert_allclose(found.losses, scored(weight), rtol=1e-9)
+    np.testing.assert_allclose(pooled(trials, values, share, equal=True).losses, scored(0.5), rtol=1e-9)
 
     def train(candidate, *_):
         return Shifted({str(BANK): 1.0, str(ISSM): -1.6}.get(str(candidate), 50.0), 1.0)
 
     selection = select(compared, train)
     assert selection.chosen.model == selection.rows()[0]["model"] == "pool"
-    assert selection.rows()[0]["score"] < 0.95 * selection.rows()[1]["score"]
+    best, halves, single = (row["score"] for row in selection.rows()[:3])
+    assert selection.trials[2].candidate.options["weights"] == "0.50,0.50"
+    assert best < halves < 0.95 * single
+
+
+def test_halves_are_taken_where_other_weights_gain_less_than_their_standard_error():
+    compared = ForecastTask("toy", "M", 4, 3, entries())
+
+    def train(candidate, *_):
+        return Shifted({str(BANK): 1.0, str(ISSM): -1.05}.get(str(candidate), 50.0), 1.0)
+
+    selection = select(compared, train)
+    assert selection.chosen.options["weights"] == "0.50,0.50"
 
 
 def test_no_mixture_where_one_is_better_than_all():

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _SERIES = 256  # that parameters are fitted to, at most: all have the same
 _BATCH = 64  # windows of a step, at most
+_ENOUGH = 1000  # steps of all series from which on they teach an `issm` what the bank does not know
+_MEMBERS, _EPOCHS = "bank learning_rate=0; issm", 20  # of the mixture with it
 
 
 def forecast(
@@ -76,7 +78,8 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
 
     It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
     series, then learn from these for a few epochs. Of fewer than twenty series, and where training windows are long, as
-    of hours, they stay as they are, and each series decides by its own past.
+    of hours, they stay as they are, and each series decides by its own past. Beside such a bank stands an `issm`, which
+    learns from 1000 steps or more: forecasts are mixtures of both in equal parts.
 
     Args:
         task: The series.
@@ -91,9 +94,14 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         log.info("a bank learns from %d of %d series, since all have the same parameters", _SERIES, len(entries))
         order = np.random.default_rng(seed).permutation(len(entries))[:_SERIES]
         entries = [entries[number] for number in sorted(order)]
-    if not learns:
-        log.info("parameters stay those that other series have taught, as of few series or long training windows")
-    predictor = _trained(task, entries, seed) if learns else _conditioned(task, entries, seed)
+    if learns:
+        predictor = _trained(task, entries, seed)
+    elif sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
+        log.info("half a bank, whose parameters stay those that other series have taught, and half an issm that learns")
+        predictor = _halves(task, entries, seed)
+    else:
+        log.info("parameters stay those that other series have taught, as of few and short series")
+        predictor = _conditioned(task, entries, seed)
     # By which a table of the same form is read again: entries alone say nothing of them.
     predictor.columns = None if task.columns is None else as_lists(task.columns)
     predictor.categories = task.categories or None
@@ -101,7 +109,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
 
 
 def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> StateSpacePredictor:
-    """Return what forecasts series after a training on them."""
+    """Return a bank after a training on series."""
     from tsforecast.forecasting.estimator import StateSpaceEstimator  # Lightning takes seconds to import
 
     # Of a few short series, windows of a large batch would be the same again and again.
@@ -109,6 +117,14 @@ def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> St
     options: dict[str, Any] = {"seed": seed, "batch_size": int(np.clip(windows // 4, 8, _BATCH))}
     options["trainer_kwargs"] = {"enable_progress_bar": False}
     return StateSpaceEstimator("bank", task.freq, task.prediction_length, **options).train(entries)
+
+
+def _halves(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> StateSpacePredictor:
+    """Return a mixture of a bank that stays as it begins and an `issm`, after its training on series."""
+    from tsforecast.forecasting.estimator import StateSpaceEstimator  # as above
+
+    options = {"seed": seed, "trainer_kwargs": {"enable_progress_bar": False, "max_epochs": _EPOCHS}}
+    return StateSpaceEstimator("pool", task.freq, task.prediction_length, members=_MEMBERS, **options).train(entries)
 
 
 def _conditioned(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> StateSpacePredictor:

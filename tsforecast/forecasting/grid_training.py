@@ -98,10 +98,11 @@ class GridTraining:
         # It refuses bad options before data are read.
         with torch.random.fork_rng(devices=[]), torch.device(device):
             options = {**self.hyperparameters, "freq": self.freq, "prediction_length": self.prediction_length}
-            seasons = make_model(MODELS[self.model], **options).dynamics.season_names
+            dynamics = make_model(MODELS[self.model], **options).dynamics
+        seasons = dynamics.season_names
         cycle = longest_cycle(seasons, self.freq)
         # Errors a week ahead are seen once a week: eight weeks do not say how large they are.
-        usual_length = 0 if self.model == "issm" else recent_by_frequency(self.freq, cycle)
+        usual_length = 0 if dynamics.takes_all else recent_by_frequency(self.freq, cycle)
         recent = usual_length if train_length is None else train_length
         # Regimes last: windows of `markov` hold several of them.
         usual = _LONG_CONTEXT if self.model == "markov" else context_by_frequency(self.freq, cycle)

@@ -1,4 +1,4 @@
-"""The mixture of candidates that forecasts windows before the end best."""
+"""Mixtures of candidates, scored on windows before the end: the best, and one of equal parts."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,9 @@ from tsforecast.forecasting.trials import LEVELS, Trial
 _LEAST = 0.1  # weight of a member
 
 
-def pooled(trials: Sequence[Trial], values: NDArray[np.float64], share: NDArray[np.float64]) -> Trial | None:
+def pooled(
+    trials: Sequence[Trial], values: NDArray[np.float64], share: NDArray[np.float64], *, equal: bool = False
+) -> Trial | None:
     """Return the mixture of candidates with the lowest score, its weights found on the same windows; None of one alone.
 
     With F = sum_k w_k F_k and X_k ~ F_k, the CRPS is sum_k w_k E|X_k - y| - sum_kl w_k w_l E|X_k - X_l| / 2 (Gneiting
@@ -22,6 +24,7 @@ def pooled(trials: Sequence[Trial], values: NDArray[np.float64], share: NDArray[
         trials: Of all candidates.
         values: By series and window, see `tsforecast.forecasting.trials.values_of`.
         share: Weights of series in the score.
+        equal: Whether all have the same weight, which needs no windows to be found.
     """
     usable = [trial for trial in trials if trial.candidate.member is not None]
     samples = [trial.quantiles for trial in usable if trial.quantiles is not None]
@@ -37,7 +40,9 @@ def pooled(trials: Sequence[Trial], values: NDArray[np.float64], share: NDArray[
             # Level by level: all pairs at once would be twenty times as many numbers as the forecasts.
             pairs = [np.abs(samples[k][..., level, None] - samples[other]).mean(-1) for level in range(len(LEVELS))]
             apart[..., k, other] = apart[..., other, k] = by_window(np.mean(pairs, 0))
-    weights = _best_weights(np.einsum("s,swk->k", share, away), np.einsum("s,swkl->kl", share, apart))
+    weights = np.full(count, 1 / count)
+    if not equal:
+        weights = _best_weights(np.einsum("s,swk->k", share, away), np.einsum("s,swkl->kl", share, apart))
     members = np.flatnonzero(weights)
     if len(members) < 2:
         return None

@@ -93,9 +93,10 @@ def select(
     """Return the candidate whose forecasts of windows before the end are best, and worth its cost; the log has all.
 
     Each is trained once, on a sample of the series without their last windows, as it will be trained in the end. Then
-    its forecasts begin at each window. Switching models join where errors of the bank come in bursts (`bursts`), and
-    the best mixture joins at the end (`pooled`). A candidate takes the place of those before it, which cost less, where
-    its score is lower by more than the standard error of the difference (`gain`).
+    its forecasts begin at each window. A mixture in equal parts of the first two joins behind them. Switching models
+    join where errors of the bank come in bursts (`bursts`), and the best mixture joins at the end (`pooled`). A
+    candidate takes the place of those before it, which cost less, where its score is lower by more than the standard
+    error of the difference (`gain`).
 
     Args:
         task: Series without a test part: all of their values may be looked at.
@@ -118,6 +119,8 @@ def select(
             break
         trial, predictor = _trial(candidate, held_out, values, train)
         trials.append(trial)
+        if compared is None and len(trials) == 2 and (halves := pooled(trials, values, share, equal=True)) is not None:
+            trials.append(halves)  # weights that windows find suit the weather of these windows
         if compared is None and not several and len(trials) == 1 and isinstance(predictor, StateSpacePredictor):
             come, said = bursts(predictor, held_out.entries)
             left += bursting(task) if come else []

@@ -65,7 +65,7 @@ class PoolForecaster(AbstractForecaster[PoolInference]):
         # A belief shows the units of a member to which the unit of the data matters, if there is one.
         units = next((one.units for one in inferences if not one.units.is_scale_free), inferences[0].units)
         inference = PoolInference(
-            PoolDynamics([one.dynamics for one in inferences], shares),
+            PoolDynamics([one.dynamics for one in inferences], shares, learning),
             units,
             inferences,
             tuple(" ".join(word for word in name.split() if word != _STILL) for name in names),

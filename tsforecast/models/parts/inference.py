@@ -31,12 +31,14 @@ class AbstractDynamics(torch.nn.Module, abc.ABC):
         structure: Components of the state; None where it has none with names.
         is_pooled: Whether no parameter belongs to a series.
         is_growing: Whether a training window has all of the past before its split, as a forecast has it.
+        takes_all: Whether training takes all of a long history of hours, not its last weeks alone.
     """
 
     season_names: tuple[str, ...] = ()
     structure: Structure | None = None
     is_pooled: bool = False
     is_growing: bool = False
+    takes_all: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

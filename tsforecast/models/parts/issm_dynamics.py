@@ -45,6 +45,7 @@ class ISSMDynamics(AbstractLinearDynamics):
         super().__init__()
         one_of(("free", "network"), scales=scales)
         at_least(1, embedding_dim=embedding_dim)
+        self.takes_all = has_prior  # errors a week ahead are seen once a week
         self.structure = Structure.of(components, data)
         self.season_names = self.structure.season_names
         noises, count = len(self.structure.noise_names), len(self.structure.components)

@@ -25,6 +25,7 @@ class PoolDynamics(AbstractDynamics):
     Args:
         members: One of each member.
         weights: Weights of the members, which sum to 1.
+        learning: Whether each learns: those that do decide what windows are like.
 
     Attributes:
         log_weight: Logarithms of the weights.
@@ -32,12 +33,14 @@ class PoolDynamics(AbstractDynamics):
 
     log_weight: Float[Tensor, " member"]
 
-    def __init__(self, members: Sequence[AbstractDynamics], weights: list[float]) -> None:
+    def __init__(self, members: Sequence[AbstractDynamics], weights: list[float], learning: Sequence[bool]) -> None:
         super().__init__()
         self.members = torch.nn.ModuleList(members)
         self.season_names = tuple(dict.fromkeys(name for member in members for name in member.season_names))
         self.is_pooled = all(member.is_pooled for member in members)
-        self.is_growing = any(member.is_growing for member in members)
+        trained = [member for member, learns in zip(members, learning, strict=True) if learns]
+        self.is_growing = any(member.is_growing for member in trained)
+        self.takes_all = all(member.takes_all for member in trained)
         self.register_buffer("log_weight", torch.tensor(weights).log(), persistent=False)
 
 
