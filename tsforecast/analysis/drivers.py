@@ -30,6 +30,7 @@ def effect_curves(predictor: StateSpacePredictor) -> pd.DataFrame:
     Returns:
         `item_id`, empty for what all series share; `covariate`; `hour` of the day, NaN for their mean; `value`;
         `effect` with `lower` and `upper`, an interval of 80 % of the shared coefficients: in shares of the mean size.
+        Covariates that were dropped have no rows.
 
     Raises:
         ValueError: If the model has no curves.

@@ -54,5 +54,5 @@ def _write_curves(
         write_table(lost, out / "importance.csv")
         for name, share, error in zip(lost["covariate"], lost["lost"], lost["std_error"], strict=True):
             log.info("without %s forecasts lose %.1f %% (standard error %.1f)", name, 100 * share, 100 * error)
-    if chosen.plot_series:
+    if chosen.plot_series and len(curves):
         save_figure(plot_curves(curves, lost=lost), out / "curves.png")

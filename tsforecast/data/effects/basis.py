@@ -1,6 +1,6 @@
 """A basis of curves: covariates as they are and smoothed over their past, by the time of day, and in pairs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -156,26 +156,27 @@ class Basis:
         pairs = ((places[a], places[b], *knots) for a, b, *knots in self.pairs if a in places and b in places)
         return replace(self, signals=tuple(self.signals[k] for k in kept), pairs=tuple(pairs))
 
-    def groups(self, times: Any, values: list[Matrix]) -> Iterator[tuple[str, Matrix]]:
-        """Yield the parts of the basis with names, each of shape (time, column).
+    def groups(self, times: Any, values: list[Matrix]) -> Iterator[tuple[frozenset[int], Matrix]]:
+        """Yield the parts of the basis, each of shape (time, column), with the covariates that they are made of.
 
         Args:
             times: The periods, (time,).
             values: Of each signal, (time,).
         """
         hours = day_harmonics(times, _BY_HOUR) if self.by_hour else None
-        for number, (signal, own) in enumerate(zip(self.signals, values, strict=True)):
-            line = signal.line(own)
-            yield f"{number} line", line
+        for signal, own in zip(self.signals, values, strict=True):
+            line, covariate = signal.line(own), frozenset([signal.column])
+            yield covariate, line
             if hours is not None:
-                yield f"{number} line by hour", line * hours
+                yield covariate, line * hours
             if signal.knots:
                 curve = signal.curve(own)
-                yield f"{number} curve", curve
+                yield covariate, curve
                 if hours is not None and self.by_hour == "curve" and not signal.half_life:
-                    yield f"{number} curve by hour", products(curve, hours)
+                    yield covariate, products(curve, hours)
         for first, second, knots, others in self.pairs:
-            yield f"{first} with {second}", products(splines(values[first], knots), splines(values[second], others))
+            both = frozenset([self.signals[first].column, self.signals[second].column])
+            yield both, products(splines(values[first], knots), splines(values[second], others))
 
     def values(self, covariates: Matrix, before: Matrix | float = np.nan) -> tuple[list[Matrix], Matrix]:
         """Return the values (..., time) of all signals, and the means at the end, (..., mean).
@@ -195,28 +196,36 @@ class Basis:
         return found, np.stack(after, -1) if after else known
 
 
-def basis_of(samples: list[Matrix], freq: str) -> Basis | None:
+def basis_of(samples: list[Matrix], freq: str, columns: Sequence[int] | None = None) -> Basis | None:
     """Return the richest basis that so many values can bear; None if no covariate varies.
 
     Args:
         samples: Covariates of each series, (time, covariate).
         freq: Their frequency.
+        columns: Places of the covariates that count; None for all.
     """
-    count, lives, rows = samples[0].shape[1], half_lives(freq), sum(map(len, samples))
+    columns = range(samples[0].shape[1]) if columns is None else columns
+    count, lives, rows = len(columns), half_lives(freq), sum(map(len, samples))
     within_day = steps_per_day(freq) >= 4
     basis = None
     for by_hour, means, bends, paired in _RICHNESS:
-        basis = _basis(samples, freq, by_hour if within_day else "", lives[means], bends, paired)
+        basis = _basis(samples, columns, freq, by_hour if within_day else "", lives[means], bends, paired)
         if basis is None or basis.width <= min(_WIDEST, max(rows // _PER_COLUMN, count)):
             return basis
     return basis
 
 
 def _basis(
-    samples: list[Matrix], freq: str, by_hour: str, means: tuple[float, ...], bends: bool, paired: bool
+    samples: list[Matrix],
+    columns: Sequence[int],
+    freq: str,
+    by_hour: str,
+    means: tuple[float, ...],
+    bends: bool,
+    paired: bool,
 ) -> Basis | None:
     signals: list[Signal] = []
-    for column in range(samples[0].shape[1]):
+    for column in columns:
         ends = ends_of(np.concatenate([x[:, column] for x in samples]))
         near = [np.clip(x[:, column], *ends) for x in samples]
         for half_life in (0.0, *means):

@@ -33,7 +33,7 @@ def day_harmonics(times: Any, harmonics: int) -> Matrix:
     return _waves(2 * np.pi * (times.hour + times.minute / 60) / 24, harmonics)
 
 
-def calendar_groups(times: Any, freq: str, yearly: bool) -> Iterator[tuple[str, Matrix]]:
+def calendar_groups(times: Any, freq: str, yearly: bool) -> Iterator[Matrix]:
     """Yield the columns of the calendar alone.
 
     It is the time of day by the kind of day, the day of the week, and the year: in a part of it that is any slow curve.
@@ -42,11 +42,11 @@ def calendar_groups(times: Any, freq: str, yearly: bool) -> Iterator[tuple[str, 
     if steps_per_day(freq) >= 4:
         kind = np.eye(_WEEK_KINDS)[np.where(weekday == 5, 1, np.where(weekday == 6, 2, 0))]
         highest = min(_DAY, int(steps_per_day(freq) // 2))
-        yield "time of day", products(kind, day_harmonics(times, highest))
+        yield products(kind, day_harmonics(times, highest))
     if steps_per_day(freq) >= 1:
-        yield "day of week", np.eye(7)[weekday]
+        yield np.eye(7)[weekday]
     if yearly and default_season(freq) > 1:
-        yield "year", _waves(2 * np.pi * np.asarray(times.dayofyear) / DAYS_OF_YEAR, _YEAR)
+        yield _waves(2 * np.pi * np.asarray(times.dayofyear) / DAYS_OF_YEAR, _YEAR)
 
 
 def products(first: Matrix, second: Matrix) -> Matrix:

@@ -46,11 +46,12 @@ def curves_of(effects: Effects, names: Sequence[str]) -> pd.DataFrame:
                 )
                 for k, hour in enumerate(hours)
             ]
-    return pd.concat(frames, ignore_index=True)
+    keys = ("item_id", "covariate", "hour", "value", "effect", "lower", "upper")
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({key: [] for key in keys})
 
 
 def _points(effects: Effects, column: int) -> Array:
-    """Return values of a covariate, from the lowest of its curve to the highest; none where it never varied."""
+    """Return values of a covariate, from the lowest of its curve to the highest; none where it has none."""
     own = [one for one in effects.basis.signals if one.column == column]
     if not own:
         return np.zeros(0)

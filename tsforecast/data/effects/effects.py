@@ -75,8 +75,11 @@ class Effects:
     def __str__(self) -> str:
         """Return a line about the fit."""
         scale = "added" if np.isinf(self.bend) else "multiplied for large values, added for small ones"
-        count = counted(self.num_covariates, "covariate")
-        return f"effects of {count} are curves of {self.basis.width} coefficients, fitted in closed form, and {scale}"
+        used = {one.column for one in self.basis.signals}
+        dropped = ", ".join(str(k) for k in range(self.num_covariates) if k not in used)
+        what = f"effects of {counted(len(used), 'covariate')} are curves of {self.basis.width} coefficients"
+        rest = f"; dropped, as they helped no forecast of later steps: covariates {dropped} (the first is 0)"
+        return f"{what}, fitted in closed form, and {scale}{rest if dropped else ''}"
 
     def _check(self) -> None:
         width = len(self.centres)

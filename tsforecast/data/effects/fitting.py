@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tsforecast.data.effects.calendar import DAYS_OF_YEAR, calendar_groups, peri
 from tsforecast.data.effects.effects import COVARIATES, Effects, name_of, size_of
 from tsforecast.data.effects.link import BENDS, linked, log_slope
 from tsforecast.data.effects.regression import Fit, fit
+from tsforecast.data.effects.screening import blocks_of, useless
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,8 @@ class _Sample:
         sizes: Of each series.
         groups: Number of the group of each column.
         lags: Of the errors.
+        units: Mean and deviation of each column before, (2, column).
+        owners: The covariates that the columns of each group are made of.
     """
 
     columns: list[Array]
@@ -92,12 +95,29 @@ class _Sample:
     sizes: list[float]
     groups: NDArray[np.int64]
     lags: tuple[int, ...]
+    units: Array
+    owners: list[frozenset[int]]
 
-    def fit(self, bend: float, last: int, rounds: int) -> Fit:
-        """Return the fit to the last steps of each series, on a scale."""
+    def on_scale(self, bend: float, last: int) -> tuple[list[Array], list[Array]]:
+        """Return columns and targets of the last steps of each series, on a scale."""
         pairs = zip(self.targets, self.sizes, strict=True)
         values = [linked(target[-last:], bend, size) for target, size in pairs]
-        return fit([own[-last:] for own in self.columns], values, self.groups, self.lags, rounds)
+        return [own[-last:] for own in self.columns], values
+
+    def fit(self, bend: float, last: int, rounds: int) -> Fit:
+        """Return the fit to these."""
+        return fit(*self.on_scale(bend, last), self.groups, self.lags, rounds)
+
+    def useless(self, bend: float, last: int, found: Fit, own: list[Fit]) -> set[int]:
+        """Return the covariates that do not help to predict these steps from earlier ones, for all or in own curves."""
+        blocks = blocks_of(*self.on_scale(bend, last), self.lags, found)
+        of_own = [
+            block
+            for number, one in enumerate(own)
+            for block in blocks_of([self.columns[number]], [self.rest(number, bend, found)], self.lags, one)
+        ]
+        dropped = useless(blocks, self.groups, self.owners)
+        return dropped & useless(of_own, self.groups, self.owners) if own and dropped else dropped
 
     def log_density(self, bend: float, last: int) -> float:
         """Return the mean log-density of these steps, in the units of the data."""
@@ -105,11 +125,13 @@ class _Sample:
         slopes = [log_slope(target[np.isfinite(target)], bend, size) for target, size in pairs]
         return self.fit(bend, last, _ROUNDS // 2).log_density + float(np.concatenate(slopes).mean())
 
-    def deviations(self, number: int, bend: float, found: Fit) -> Array:
-        """Return the coefficients of a series less those of all."""
-        own = self.columns[number]
-        rest = linked(self.targets[number], bend, self.sizes[number]) - own @ found.coefficients
-        return fit([own], [rest], self.groups, self.lags, _ROUNDS).coefficients
+    def rest(self, number: int, bend: float, found: Fit) -> Array:
+        """Return what a fit leaves of a series."""
+        return linked(self.targets[number], bend, self.sizes[number]) - self.columns[number] @ found.coefficients
+
+    def deviations(self, number: int, bend: float, found: Fit) -> Fit:
+        """Return the fit of the coefficients of a series less those of all."""
+        return fit([self.columns[number]], [self.rest(number, bend, found)], self.groups, self.lags, _ROUNDS)
 
 
 def _fitted(
@@ -123,41 +145,56 @@ def _fitted(
     if len(some) < len(entries) or max(map(len, targets)) > last:
         log.info("effects of covariates: %d of %d series, %d steps at most", len(some), len(entries), last)
     covariates = [as_numbers(entries[k][COVARIATES]).astype(np.float64).T[: len(targets[k])] for k in some]
+    given, count = basis, covariates[0].shape[1]
     basis = basis_of(covariates, freq) if basis is None else basis
     if basis is None:
         return None
+    names = {name: size for entry, size in zip(entries, sizes, strict=True) if (name := name_of(entry))}
+    lowest = 0.0 if min(np.nanmin(target) for target in targets) >= 0 else -np.inf
+    starts, values = [entries[k]["start"] for k in some], [targets[k][-last:] for k in some]
     yearly = max(map(len, targets)) > DAYS_OF_YEAR * steps_per_day(freq)
-    parts: list[Array] = []
-    widths: list[int] = []
-    for k, given in zip(some, covariates, strict=True):
-        times = periods(entries[k]["start"], len(given))
-        groups = [*basis.groups(times, basis.values(given)[0]), *calendar_groups(times, freq, yearly)]
-        widths = [part.shape[1] for _, part in groups]
-        parts.append(np.concatenate([part[-last:] for _, part in groups], 1))
+    while basis.signals:
+        sample = _sample(basis, starts, covariates, values, [sizes[k] for k in some], yearly)
+        recent = max(_CHOOSING // len(some), min(last, 4 * max(sample.lags)))
+        scale = max(BENDS, key=lambda one: sample.log_density(one, recent)) if bend is None else bend
+        found, width = sample.fit(scale, last, _ROUNDS), basis.width
+        long = 1 < len(entries) <= _OWN and min(map(len, values)) >= _OWN_LENGTH * width
+        fits = [sample.deviations(number, scale, found) for number in range(len(some) * long)]
+        dropped = set() if given else sample.useless(scale, last, found, fits)
+        if dropped:
+            kept = sorted({one.column for one in basis.signals} - dropped)
+            basis = basis_of(covariates, freq, kept) or replace(basis, signals=(), pairs=())
+            continue
+        centres, spreads = sample.units[:, :width]
+        # Series without a name share all.
+        own = {
+            name: one.coefficients[:width] / spreads
+            for k, one in zip(some, fits, strict=False)
+            if (name := name_of(entries[k]))
+        }
+        coefficients, columns = found.coefficients[:width] / spreads, np.concatenate(sample.columns)[:, :width]
+        doubt = _factor(found.covariance[:width, :width], columns) / spreads[:, None]
+        return Effects(basis, count, scale, centres, coefficients, doubt, own, names, lowest)
+    return Effects(basis, count, bend or np.inf, np.zeros(0), np.zeros(0), np.zeros((0, 0)), {}, names, lowest)
+
+
+def _sample(
+    basis: Basis, starts: list[Any], covariates: list[Array], values: list[Array], sizes: list[float], yearly: bool
+) -> _Sample:
+    """Return the columns of a basis beside the last values of each series."""
+    parts, owners, widths = list[Array](), list[frozenset[int]](), list[int]()
+    for start, given, value in zip(starts, covariates, values, strict=True):
+        times = periods(start, len(given))
+        groups = [*basis.groups(times, basis.values(given)[0])]
+        groups += [(frozenset(), part) for part in calendar_groups(times, basis.freq, yearly)]
+        owners, widths = [of for of, _ in groups], [part.shape[1] for _, part in groups]
+        parts.append(np.concatenate([part[-len(value) :] for _, part in groups], 1))
     every = np.concatenate(parts)
     centres, spreads = every.mean(0), every.std(0)
     spreads = np.where(spreads > _RARE, spreads, np.inf)
-    values = [targets[k][-last:] for k in some]
-    sample = _Sample(
-        [(part - centres) / spreads for part in parts],
-        values,
-        [sizes[k] for k in some],
-        np.repeat(np.arange(len(widths)), widths),
-        _lags(freq, max(map(len, values))),
-    )
-    recent = max(_CHOOSING // len(some), min(last, 4 * max(sample.lags)))
-    bend = max(BENDS, key=lambda one: sample.log_density(one, recent)) if bend is None else bend
-    found, width = sample.fit(bend, last, _ROUNDS), basis.width
-    own: dict[str, Array] = {}
-    if 1 < len(entries) <= _OWN and min(map(len, values)) >= _OWN_LENGTH * width:
-        for number, k in enumerate(some):
-            if name := name_of(entries[k]):  # those without share all
-                own[name] = (sample.deviations(number, bend, found) / spreads)[:width]
-    names = {name: size for entry, size in zip(entries, sizes, strict=True) if (name := name_of(entry))}
-    lowest = 0.0 if min(np.nanmin(target) for target in targets) >= 0 else -np.inf
-    coefficients, columns = (found.coefficients / spreads)[:width], np.concatenate(sample.columns)[:, :width]
-    doubt = _factor(found.covariance[:width, :width], columns) / spreads[:width, None]
-    return Effects(basis, covariates[0].shape[1], bend, centres[:width], coefficients, doubt, own, names, lowest)
+    columns, places = [(part - centres) / spreads for part in parts], np.repeat(np.arange(len(widths)), widths)
+    lags = _lags(basis.freq, max(map(len, values)))
+    return _Sample(columns, values, sizes, places, lags, np.stack([centres, spreads]), owners)
 
 
 def _factor(covariance: Array, columns: Array) -> Array:

@@ -22,6 +22,7 @@ class Fit:
         coefficients: Of each column.
         covariance: Of these given the data, (column, column).
         deviations: Prior deviation of the coefficients of each group, by that of the targets.
+        prior: The same of each column, in units of the targets; 0 where it is left out.
         log_density: Mean log-density of a value given those before it.
         rhythm: Autoregressive coefficients of the errors.
     """
@@ -29,6 +30,7 @@ class Fit:
     coefficients: Matrix
     covariance: Matrix
     deviations: Matrix
+    prior: Matrix
     log_density: float
     rhythm: Matrix
 
@@ -56,7 +58,7 @@ def fit(
     deviations, variance = np.full(groups.max() + 1, 0.1), size**2
     weights, errors, scale, precision, prior = None, np.zeros(0), size, np.eye(count), np.ones(count)
     for step in range(rounds):
-        rows, values = _without_rhythm(columns, centred, rhythm, lags, longest)
+        rows, values = without_rhythm(columns, centred, rhythm, lags, longest)
         weights = np.ones(len(values)) if weights is None else weights
         scatter, moment = (rows * weights[:, None]).T @ rows, (rows * weights[:, None]).T @ values
         for _ in range(_SHRINKAGES if step else 1):
@@ -69,12 +71,18 @@ def fit(
             deviations = np.sqrt(np.bincount(groups, squares) / np.bincount(groups)) / size
         precision = scatter / weights.mean()
         rhythm, errors = _rhythm(columns, centred, coefficients, lags, longest, size)
-        scale = max(float(np.median(np.abs(errors))) / _NORMAL, 1e-6 * size)
-        weights = (_DEGREES + 1) / (_DEGREES + (errors / scale) ** 2)
-    density = _log_t(errors / scale) - np.log(scale)
+        weights, scale = weights_of(errors, size)
+    density = log_t(errors / scale) - np.log(scale)
     used = deviations[groups] > _LEAST
     covariance = np.where(used[:, None] & used, _covariance(precision, prior, errors, scale), 0.0)
-    return Fit(np.where(used, coefficients, 0.0), covariance, deviations, float(density.mean()), rhythm)
+    coefficients, prior = np.where(used, coefficients, 0.0), np.where(used, prior, 0.0)
+    return Fit(coefficients, covariance, deviations, prior, float(density.mean()), rhythm)
+
+
+def weights_of(errors: Matrix, size: float) -> tuple[Matrix, float]:
+    """Return the weights of errors under a t distribution, and its scale, no less than a millionth of a size."""
+    scale = max(float(np.median(np.abs(errors))) / _NORMAL, 1e-6 * size)
+    return (_DEGREES + 1) / (_DEGREES + (errors / scale) ** 2), scale
 
 
 def _covariance(scatter: Matrix, prior: Matrix, errors: Matrix, scale: float) -> Matrix:
@@ -100,7 +108,7 @@ def _covariance(scatter: Matrix, prior: Matrix, errors: Matrix, scale: float) ->
     return prior[:, None] * np.linalg.inv(np.eye(len(prior)) + sizes / variance) * prior
 
 
-def _without_rhythm(
+def without_rhythm(
     columns: list[Matrix], targets: list[Matrix], rhythm: Matrix, lags: tuple[int, ...], longest: int
 ) -> tuple[Matrix, Matrix]:
     """Return columns and targets less what earlier steps say of them, centred in each series; missing ones left out."""
@@ -134,7 +142,7 @@ def _rhythm(
     return share, y - x @ share
 
 
-def _log_t(errors: Matrix) -> Matrix:
+def log_t(errors: Matrix) -> Matrix:
     """Return the log-density of a t distribution."""
     half = (_DEGREES + 1) / 2
     constant = math.lgamma(half) - math.lgamma(_DEGREES / 2) - 0.5 * np.log(_DEGREES * np.pi)

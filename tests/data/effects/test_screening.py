@@ -1,0 +1,99 @@
+"""The choice of covariates: noise is dropped, and no rare event is lost."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tsforecast import load_task
+from tsforecast.data.effects.curves import curves_of
+from tsforecast.data.effects.effects import COVARIATES, Effects
+from tsforecast.data.effects.fitting import fit_effects
+from tsforecast.data.effects.regression import fit
+from tsforecast.data.effects.screening import blocks_of, useless
+
+STEPS = 2500
+
+
+@pytest.fixture(scope="module")
+def roofs():
+    """Return hourly production of a solar plant, and that of a neighbour, which tells of clouds."""
+    first, second = load_task("solar").entries[:2]
+    return first["start"], np.asarray(first["target"][:STEPS], float), np.asarray(second["target"][:STEPS], float)
+
+
+def fitted(roofs, *covariates) -> tuple[Effects, dict[str, Any]]:
+    start, target, _ = roofs
+    given = {"start": start, "target": target, "item_id": "roof", COVARIATES: np.stack(covariates)}
+    effects = fit_effects([given], "h")
+    assert effects is not None
+    return effects, given
+
+
+def used(effects):
+    return {one.column for one in effects.basis.signals}
+
+
+def noise_of(kind):
+    rng = np.random.default_rng(0)
+    white = rng.normal(size=(10, STEPS))
+    return {"white": white, "slow": pd.DataFrame(white.T).ewm(alpha=0.02).mean().to_numpy().T}[kind]
+
+
+@pytest.mark.parametrize("kind", ["white", "slow"])
+def test_ten_columns_of_noise_cost_nothing(roofs, kind):
+    """What is taken from the target of real data, and so each forecast, is the same with noise and without."""
+    alone, given = fitted(roofs, roofs[2])
+    noisy, more = fitted(roofs, roofs[2], *noise_of(kind))
+    assert used(noisy) == {0}
+    assert "dropped, as they helped no forecast of later steps: covariates 1, 2, 3, 4, 5, 6, 7, 8, 9, 10" in str(noisy)
+    assert "dropped" not in str(alone)
+    np.testing.assert_allclose(noisy.adjusted(more)["effect"], alone.adjusted(given)["effect"], atol=1e-12)
+
+
+def test_a_twin_and_an_outlier_change_little(roofs):
+    alone, given = fitted(roofs, roofs[2])
+    twins, both = fitted(roofs, roofs[2], roofs[2])
+    effect, usual = twins.adjusted(both)["effect"], alone.adjusted(given)["effect"]
+    assert np.std(effect - usual) < 0.2 * np.std(usual)
+    wild = roofs[2].copy()
+    wild[700] = 1e7
+    effect = fitted(roofs, wild)[0].adjusted(given)["effect"]
+    assert np.std(effect - usual) < 0.2 * np.std(usual)
+
+
+def test_noise_alone_has_no_effect(roofs):
+    effects, given = fitted(roofs, *noise_of("white"))
+    assert not used(effects)
+    less = effects.adjusted(given)
+    np.testing.assert_array_equal(less["effect"], 0)
+    assert curves_of(effects, [str(k) for k in range(10)]).empty
+    np.testing.assert_allclose(less["target"], roofs[1])
+    assert Effects.of_record(effects.record).adjusted(given)["effect"].shape == (STEPS,)
+
+
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_rare_events_stay(count):
+    rng = np.random.default_rng(1)
+    event = np.zeros(400)
+    event[np.linspace(60, 350, count).astype(int)] = 1.0
+    given = {
+        "start": pd.Period("2020-01-06", "D"),
+        "target": 10 - 6 * event + rng.normal(size=400),
+        COVARIATES: event[None],
+    }
+    effects = fit_effects([given], "D")
+    assert effects is not None
+    assert used(effects) == {0}
+
+
+def test_a_small_effect_stays_where_none_is_dropped():
+    """Columns of noise errors: only the slope that is there stays."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(401, 3))
+    groups, owners = np.arange(3), [frozenset([k]) for k in range(3)]
+    for slope in (0.0, 0.4):
+        y = x @ [1.0, slope, 0.0] + rng.normal(size=401)
+        found = fit([x], [y], groups, (1,), 6)
+        assert useless(blocks_of([x], [y], (1,), found), groups, owners) == ({1, 2} if slope == 0 else {2})
