@@ -220,7 +220,7 @@ def test_a_range_of_a_covariate_is_in_the_intervals(bank, effects):
 def _cdf(forecast, values):
     """Return the probability of at most some values, between quantiles of a forecast."""
     levels = np.linspace(0.005, 0.995, 100)
-    quantiles = np.stack([forecast.quantile(float(level)) for level in levels])
+    quantiles = forecast.quantiles(tuple(levels.tolist()))
     return np.array([np.interp(x, own, levels, 0.0, 1.0) for x, own in zip(values, quantiles.T, strict=True)])
 
 
