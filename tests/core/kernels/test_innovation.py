@@ -32,6 +32,19 @@ def test_values_and_gradients(components, case, missing, in_parts, by_torch, mon
     assert same(filtered, (*parameters, prior.mean, prior.cov, values), by_torch, monkeypatch) >= BOTH
 
 
+@pytest.mark.parametrize(("components", "case"), [problem[:2] for problem in PROBLEMS[::2]])
+def test_marginals_and_their_gradients(components, case, by_torch, monkeypatch):
+    system, prior, values, _ = problem(components, case)
+
+    def ahead(*leaves):
+        model, start, y = rebuild(system, leaves)
+        found = model.marginals(start, STEPS)
+        return found.mean + 0 * (leaves[2].sum() + y.sum()), found.cov
+
+    parameters = system.state_noise, system.emission_noise, system.damping, system.offset
+    assert same(ahead, (*parameters, prior.mean, prior.cov, values), by_torch, monkeypatch) >= BOTH
+
+
 def test_one_series_a_prior_of_particles_and_shared_parameters(by_torch):
     """Batches that broadcast, with a mask; and one series without any."""
     system, _, values, observed = problem(WIDE, CASES[0])

@@ -27,7 +27,7 @@ from tsforecast.core.torch_internals import extensions_folder
 
 SWITCH = "TSFORECAST_KERNELS"
 _HERE = pathlib.Path(__file__).resolve().parent
-_SOURCES = ("filters.cpp", "chain.h", "innovation.h", "steps.h", "structural.h", "small.h")
+_SOURCES = ("filters.cpp", "chain.h", "innovation.h", "mixture.h", "steps.h", "structural.h", "small.h")
 _FLAGS = ("-std=c++17", "-O3", "-shared", "-fPIC")
 # Sums in any order, which vectors need; NaN and inf stay what they are.
 _MATHS = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math")

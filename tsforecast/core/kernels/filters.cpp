@@ -4,6 +4,7 @@
 
 #include "chain.h"
 #include "innovation.h"
+#include "mixture.h"
 #include "structural.h"
 
 #define BOTH(name) \
@@ -22,3 +23,5 @@ BOTH(structural_forward)
 BOTH(structural_backward)
 BOTH(innovation_forward)
 BOTH(innovation_backward)
+
+extern "C" int64_t mixture_quantiles_float64(const int64_t* sizes, void** p) { return mixture_quantiles(sizes, p); }

@@ -117,7 +117,7 @@ template <class T> INLINE T sum_of(Vector<T> x) {
 template <class T, int VECTORS> static int64_t filter_innovation(const Innovation<T>& c, void** p) {
   const int n = c.n, np = VECTORS ? VECTORS * width<T> : c.np, threads = c.threads;
   const int64_t count = c.count, size = c.tape_size();
-  T *variance = (T*)p[11], *square = (T*)p[12], *mean_out = (T*)p[13], *cov_out = (T*)p[14], *tape = (T*)p[15];
+  T *variance = (T*)p[11], *error_out = (T*)p[12], *mean_out = (T*)p[13], *cov_out = (T*)p[14], *tape = (T*)p[15];
   int64_t failed = 0, astray = 0;
   _Pragma("omp parallel num_threads(threads) if (threads > 1) reduction(+ : failed, astray)") {
     Scratch<T> scratch((size_t)n * np + 4 * np + Entries<T>::numbers(n));
@@ -157,16 +157,15 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
         }
         if (!(total > 0) || !std::isfinite(total)) {
           ++failed;
-          for (int64_t later = t; later < c.steps; ++later) variance[later * count + b] = square[later * count + b] = NAN;
+          for (int64_t later = t; later < c.steps; ++later) variance[later * count + b] = error_out[later * count + b] = NAN;
           break;
         }
-        variance[at] = total, square[at] = 0;
+        variance[at] = total, error_out[at] = error;
         if (!c.observes(t, b)) {
           if (kept) rest[0] = 0;
           continue;
         }
         const T root = 1 / std::sqrt(total), z = error * root;
-        square[at] = z * z;
         for (int v = 0; v < np; v += width<T>) {
           const Vector<T> x = load(w + v) * splat<T>(root);
           store(w + v, x), store(m + v, load(m + v) + splat<T>(z) * x);
@@ -187,7 +186,7 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
 template <class T, int VECTORS> static int64_t innovation_cotangents(const Innovation<T>& c, void** p) {
   const int n = c.n, np = VECTORS ? VECTORS * width<T> : c.np, threads = c.threads;
   const int64_t count = c.count, size = c.tape_size();
-  const T *tape = (T*)p[11], *scale_bar = (T*)p[12], *square_bar = (T*)p[13], *mean_bar = (T*)p[14], *cov_bar = (T*)p[15];
+  const T *tape = (T*)p[11], *variance_bar = (T*)p[12], *error_bar = (T*)p[13], *mean_bar = (T*)p[14], *cov_bar = (T*)p[15];
   T *value_out = (T*)p[16], *noise_out = (T*)p[17], *variance_out = (T*)p[18], *damping_out = (T*)p[19];
   T *mean_out = (T*)p[20], *cov_out = (T*)p[21];
   const bool noise_moves = c.noise.block, variance_moves = c.variance.block;
@@ -208,8 +207,9 @@ template <class T, int VECTORS> static int64_t innovation_cotangents(const Innov
         const int64_t at = t * count + b;
         const T root = c.observes(t, b) ? rest[0] : 0, z = rest[1];
         h.set(c, t, b);
-        value_out[at] = 0;
-        if (root > 0) {
+        T v_bar = variance_bar ? variance_bar[at] : 0, e_bar = error_bar ? error_bar[at] : 0;
+        const bool is_read = root > 0;
+        if (is_read) {
           std::memcpy(w, kept, sizeof(T) * n);
           // u = G w, then the cotangents of w and z, and by them those of P h, the variance and the residual
           Vector<T> along = {}, across = {};
@@ -225,10 +225,13 @@ template <class T, int VECTORS> static int64_t innovation_cotangents(const Innov
             along += w_bar * load(w + v), across += own * load(w + v);
             store(half + v, w_bar);
           }
-          const T z_bar = sum_of<T>(across) + (square_bar ? 2 * z * square_bar[at] : 0);
-          const T v_bar = T(-0.5) * root * root * (sum_of<T>(along) + z_bar * z + (scale_bar ? scale_bar[at] : 0));
-          const T e_bar = z_bar * root;
-          value_out[at] = e_bar;
+          const T z_bar = sum_of<T>(across);
+          v_bar -= T(0.5) * root * root * (sum_of<T>(along) + z_bar * z), e_bar += z_bar * root;
+        } else {
+          clear(half, np);
+        }
+        value_out[at] = e_bar;
+        if (is_read || v_bar != 0 || e_bar != 0) {
           if (variance_out) variance_out[variance_moves ? at : b] += v_bar;
           for (int v = 0; v < np; v += width<T>)
             store(half + v, splat<T>(T(0.5)) * (load(half + v) * splat<T>(root) + splat<T>(v_bar) * load(h.row + v)));

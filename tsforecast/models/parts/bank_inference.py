@@ -21,7 +21,7 @@ from tsforecast.models.parts.volatility import NODES, discounted
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 from tsforecast.models.transformations import transformation_of
 
-_SCORED = 12  # steps of a window's future, at most, whose CRPS is computed: neighbours say nearly the same
+_SCORED = 6  # steps of a window's future, at most, whose CRPS is computed: neighbours say nearly the same
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
