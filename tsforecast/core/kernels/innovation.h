@@ -3,6 +3,8 @@
 #pragma once
 #include "chain.h"
 
+constexpr int64_t MOST_KEPT = 1 << 18;  // numbers of gains that a thread keeps
+
 enum Part { LEVEL, TREND, SEASON, HARMONICS };
 
 // A component: where its states, noises, dampings (-1: none), season and basis begin.
@@ -27,6 +29,16 @@ template <class T> struct Innovation {
   }
   bool observes(int64_t t, int64_t b) const { return !seen.data || *seen.at(t, b); }
   bool moves(int64_t t, int64_t b) const { return !active.data || *active.at(t, b); }
+  // Whether all that a covariance depends on is as in the series before.
+  bool is_like(int64_t b) const {
+    return same(noise, b) && same(variance, b) && same(damping, b) && same(cov, b) && same(index, b) && same(basis, b) &&
+           same(seen, b) && same(active, b);
+  }
+  template <class X> bool same(const Parameter<X>& x, int64_t b) const {
+    for (int64_t t = 0; x.data && x.group && t < (x.block ? steps : 1); ++t)
+      if (std::memcmp(x.at(t, b), x.at(t, b - 1), sizeof(X) * x.group)) return false;
+    return true;
+  }
   // Of a step: w, a column of A P for each damped state, then 1 / sqrt(v), z, and the mean before of each damped state.
   int64_t tape_size() const { return (1 + damped) * n + 2 + damped; }
 };
@@ -125,15 +137,32 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
     Entries<T> h(scratch, memory, n);
     Motion<T> a(scratch, c, memory + 3 * n);
     T *P = scratch.take(n * np), *m = scratch.take(np), *w = scratch.take(np);
+    // Series of the same days and parameters have the same covariances: the gains of the one before serve them.
+    const bool keeps = !tape && c.steps * (np + 2) <= MOST_KEPT;
+    Scratch<T> gains(keeps ? c.steps * (np + 2) : 0);
+    T* gain = gains.take(keeps ? c.steps * (np + 2) : 0);
+    int64_t done = -1;
     EACH_FILTER {
-      read_copy(P, np, c.cov.at(0, b), n, n);
+      const bool is_known = keeps && done == b - 1 && b > 0 && c.is_like(b);
+      if (!is_known) read_copy(P, np, c.cov.at(0, b), n, n);
       std::memcpy(m, c.mean.at(0, b), sizeof(T) * n);
       a.set(b);
-      for (int64_t t = 0; t < c.steps; ++t) {
+      done = b;
+      for (int64_t t = 0; is_known && t < c.steps; ++t) {
+        const int64_t at = t * count + b;
+        h.set(c, t, b);
+        if (c.moves(t, b)) a.push(m);
+        T error = c.values[at];
+        for (int e = 0; e < h.emitted; ++e) error -= h.coefficient[e] * m[h.place[e]];
+        const T *own = gain + t * (np + 2), z = error * own[np];
+        variance[at] = own[np + 1], error_out[at] = error;
+        for (int v = 0; c.observes(t, b) && v < np; v += width<T>) store(m + v, load(m + v) + splat<T>(z) * load(own + v));
+      }
+      for (int64_t t = 0; !is_known && t < c.steps; ++t) {
         T* kept = tape ? tape + (b * c.steps + t) * size : nullptr;
         T* rest = tape ? kept + (1 + c.damped) * n : nullptr;
         const int64_t at = t * count + b;
-        if (!h.set(c, t, b)) { ++astray; break; }
+        if (!h.set(c, t, b)) { ++astray, done = -1; break; }
         if (c.moves(t, b)) {
           for (int k = 0; kept && k < c.damped; ++k) {
             T* x = kept + (1 + k) * n;
@@ -156,11 +185,12 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
           error -= h.coefficient[e] * m[h.place[e]];
         }
         if (!(total > 0) || !std::isfinite(total)) {
-          ++failed;
+          ++failed, done = -1;
           for (int64_t later = t; later < c.steps; ++later) variance[later * count + b] = error_out[later * count + b] = NAN;
           break;
         }
         variance[at] = total, error_out[at] = error;
+        if (keeps) gain[t * (np + 2) + np + 1] = total;
         if (!c.observes(t, b)) {
           if (kept) rest[0] = 0;
           continue;
@@ -173,6 +203,7 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
         for (int i = 0; i < n; ++i)
           for (int v = 0; v < np; v += width<T>) store(P + i * np + v, load(P + i * np + v) - splat<T>(w[i]) * load(w + v));
         if (kept) std::memcpy(kept, w, sizeof(T) * n), rest[0] = root, rest[1] = z;
+        if (keeps) std::memcpy(gain + t * (np + 2), w, sizeof(T) * np), gain[t * (np + 2) + np] = root;
       }
       for (int i = 0; i < n; ++i) std::memcpy(cov_out + (b * n + i) * n, P + i * np, sizeof(T) * n);
       std::memcpy(mean_out + b * n, m, sizeof(T) * n);
