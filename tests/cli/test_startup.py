@@ -1,5 +1,6 @@
 """Help and errors of usage come without torch, and parsers name what the tables behind them hold."""
 
+import gc
 import inspect
 import json
 import re
@@ -12,6 +13,7 @@ import pytest
 
 from tsforecast.cli import command_lines, commands, learning_commands, names, records
 from tsforecast.cli.declared import declared
+from tsforecast.cli.memory import imported
 from tsforecast.data.catalog import CATALOG
 from tsforecast.decisions import AGENTS, ENCODINGS, RULES, AgentConfig
 from tsforecast.decisions.functions import FUNCTIONS
@@ -244,3 +246,14 @@ def test_parsers_have_the_defaults_and_options_of_the_records(name):
     for action in parser._actions:
         if action.dest in fields and action.dest not in required:
             assert action.default == getattr(chosen, action.dest), action.dest
+
+
+def test_modules_are_imported_without_a_search_for_garbage(tmp_path, monkeypatch):
+    (tmp_path / "looks_at_gc.py").write_text("import gc\n\nIS_ON = gc.isenabled()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = gc.get_freeze_count()
+    found = imported("looks_at_gc")
+    assert not found.IS_ON
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > before
+    assert imported("looks_at_gc") is found

@@ -13,7 +13,7 @@ from typing import Any
 
 from tsforecast import progress
 from tsforecast.cli import command_lines, names, parsing
-from tsforecast.cli.memory import keep_freed_memory
+from tsforecast.cli.memory import imported, keep_freed_memory
 from tsforecast.wording import command_line_wording
 
 __all__ = ["guarded", "main"]
@@ -127,7 +127,7 @@ def _run(name: str, chosen: Any) -> int:
         ValueError: If Lightning refuses the options of its trainer, among others.
     """
     try:
-        command = import_module(f"tsforecast.cli.{name}")
+        command = imported(f"tsforecast.cli.{name}")
         if threads := getattr(chosen, "threads", None):
             import_module("torch").set_num_threads(threads)
         return command.run(chosen)

@@ -22,7 +22,7 @@ from tsforecast.core.gaussian import Gaussian, register_record, unbind
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.kernels import innovation
 from tsforecast.core.kernels.calls import fits, serves
-from tsforecast.core.linalg import beside, block_diagonal, broadcast_shapes, with_lead
+from tsforecast.core.linalg import LOG_2PI, beside, block_diagonal, broadcast_shapes, with_lead
 from tsforecast.core.seasonal import Harmonics, Season, one_hot
 from tsforecast.core.series.blocks import Blocks, check_terms, flatten_batch
 from tsforecast.core.system import AbstractLinearSystem
@@ -147,6 +147,34 @@ class ISSM(AbstractLinearSystem):
 
         Series that share a covariance are left to blocks: it is computed once.
         """
+        found = self.errors(prior, values, observed)
+        if found is None:
+            return None
+        belief, variance, error = found
+        scale, square = -0.5 * (variance.log() + LOG_2PI), error.square() / variance
+        if observed is not None:
+            seen = observed[..., 0]
+            seen = seen.reshape(len(seen), *[1] * (scale.ndim - seen.ndim), *seen.shape[1:])
+            scale, square = torch.where(seen, scale, 0.0), torch.where(seen, square, 0.0)
+        return belief, scale, square
+
+    def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
+        """Return the moments of `predictive` for every step alone, by the compiled program where it serves."""
+        nothing = prior.mean.new_zeros(num_steps, *[1] * len(prior.batch_shape), 1)
+        found = self.errors(prior, nothing, torch.zeros_like(nothing, dtype=torch.bool))
+        if found is None:
+            return super().marginals(prior, num_steps)
+        _, variance, error = found
+        return Gaussian(-error.unsqueeze(-1), variance[..., None, None])
+
+    def errors(
+        self, prior: Gaussian, values: Tensor, observed: Tensor | None
+    ) -> tuple[Gaussian, Float[Tensor, "time *batch"], Float[Tensor, "time *batch"]] | None:
+        """Return the belief after a series, the variance of each step's prediction, and the value less its mean.
+
+        A missing value counts as it is given: where it is 0, the error is minus the mean of a forecast. None for series
+        that the compiled program does not serve, see `whole`.
+        """
         steps, active = len(values), self.active
         parameters = self.state_noise, self.emission_noise, self.damping, prior.mean, prior.cov
         batch = broadcast_shapes(
@@ -176,11 +204,11 @@ class ISSM(AbstractLinearSystem):
             return None
         structure = innovation.Structure(table, seen, begun, index, self._basis(index, noise))
         residual = (flat(values[..., 0], 0) - flat(self.offset, 0)).expand(steps, count)
-        scale, square, mean, cov = innovation.filter_series(structure, residual, noise, variance, damping, mean, cov)
-        failures = torch.zeros((), dtype=torch.int32, device=scale.device).expand(steps, count)
-        check_terms(failures, (scale - square)[..., None, None], 1, 1, 0)
+        own, error, mean, cov = innovation.filter_series(structure, residual, noise, variance, damping, mean, cov)
+        failures = torch.zeros((), dtype=torch.int32, device=own.device).expand(steps, count)
+        check_terms(failures, (own - error)[..., None, None], 1, 1, 0)
         belief = Gaussian(mean.reshape(*batch, -1), cov.reshape(*batch, *cov.shape[1:]))
-        return belief, scale.reshape(steps, *batch), square.reshape(steps, *batch)
+        return belief, own.reshape(steps, *batch), error.reshape(steps, *batch)
 
     def _basis(self, index: Tensor, like: Tensor) -> Tensor:
         """Return the coefficients of all harmonics at every step, side by side."""

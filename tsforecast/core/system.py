@@ -105,6 +105,12 @@ class AbstractLinearSystem(abc.ABC):
         """Return the result of `innovations`, by one operation; None where blocks of steps are taken."""
         return None
 
+    def errors(
+        self, prior: Gaussian, values: Tensor, observed: Tensor | None
+    ) -> tuple[Gaussian, Tensor, Tensor] | None:
+        """Return moments of every step by one operation, see `ISSM.errors`; None where there is none."""
+        return None
+
     def _through(
         self, prior: Gaussian, values: Tensor, observed: Tensor | None, in_parts: bool
     ) -> tuple[Gaussian, list[Tensor]]:

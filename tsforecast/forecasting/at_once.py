@@ -17,11 +17,14 @@ from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.grid_training import GridTraining, build_kernels
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.models.parts.parameter_groups import learning_rate_factor
 
 log = logging.getLogger(__name__)
 
-_SERIES = 256  # that parameters are fitted to, at most: all have the same
-_BATCH = 64  # windows of a step, at most
+_SERIES = 2048  # that parameters are fitted to, at most: a training sees each once, or a few times
+_BATCH = 32  # windows of a step, at most
+_STEPS = 48  # of a training
+_RATE, _MOMENTA = 0.2, (0.9, 0.95)  # its learning rate at the beginning, and the memories of Adam
 _ENOUGH = 1000  # steps of all series from which on they teach an `issm` what the bank does not know
 _MEMBERS, _EPOCHS = "bank learning_rate=0; issm", 20  # of the mixture with it
 
@@ -77,7 +80,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     """Return what forecasts the series of a task, fitted to its training part within seconds.
 
     It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
-    series, then learn from these for a few epochs. Of fewer than twenty series, and where training windows are long, as
+    series, then learn from these in a few steps. Of fewer than twenty series, and where training windows are long, as
     of hours, they stay as they are, and each series decides by its own past. Beside such a bank stands an `issm`, which
     learns from 1000 steps or more: forecasts are mixtures of both in equal parts.
 
@@ -108,20 +111,9 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     return predictor
 
 
-def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> StateSpacePredictor:
-    """Return a bank after a training on series."""
-    from tsforecast.forecasting.estimator import StateSpaceEstimator  # Lightning takes seconds to import
-
-    # Of a few short series, windows of a large batch would be the same again and again.
-    windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
-    options: dict[str, Any] = {"seed": seed, "batch_size": int(np.clip(windows // 4, 8, _BATCH))}
-    options["trainer_kwargs"] = {"enable_progress_bar": False}
-    return StateSpaceEstimator("bank", task.freq, task.prediction_length, **options).train(entries)
-
-
 def _halves(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> StateSpacePredictor:
     """Return a mixture of a bank that stays as it begins and an `issm`, after its training on series."""
-    from tsforecast.forecasting.estimator import StateSpaceEstimator  # as above
+    from tsforecast.forecasting.estimator import StateSpaceEstimator  # Lightning takes seconds to import
 
     options = {"seed": seed, "trainer_kwargs": {"enable_progress_bar": False, "max_epochs": _EPOCHS}}
     return StateSpaceEstimator("pool", task.freq, task.prediction_length, members=_MEMBERS, **options).train(entries)
@@ -129,10 +121,49 @@ def _halves(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> Sta
 
 def _conditioned(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> StateSpacePredictor:
     """Return a bank whose parameters are those that other series have taught."""
-    sizes = task.freq, task.prediction_length, {}, _BATCH, None, seed
+    return _training(task, entries, seed, _BATCH).predictor()
+
+
+def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> StateSpacePredictor:
+    """Return a bank whose parameters have learnt from series by a few steps of Adam (Kingma and Ba 2015).
+
+    It is written out, since optimisers of torch, and Lightning, take seconds to import.
+
+    Raises:
+        FloatingPointError: If the loss of a step, or its gradient, is not finite.
+    """
+    # Of a few short series, windows of a large batch would be the same again and again.
+    windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
+    training = _training(task, entries, seed, int(np.clip(windows // 4, 8, _BATCH)))
+    network = training.module()
+    prepared = training.preparation(network.dynamics.season_names).for_windows(training.train_horizon)
+    loader = training.loader(prepared.apply(training.adjusted(entries), True), network, None, {})
+    parameters = [one for one in network.parameters() if one.requires_grad]
+    means, squares = ([torch.zeros_like(one) for one in parameters] for _ in range(2))
+    for step, batch in enumerate(loader):
+        loss = network.loss(batch).mean()
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        if not all(bool(torch.isfinite(x).all()) for x in (loss, *gradients) if x is not None):
+            raise FloatingPointError(
+                f"the loss of step {step} is {loss.item()}, or its gradient is not finite: look for extreme values in "
+                "the data"
+            )
+        rate = _RATE * learning_rate_factor(step, 0, _STEPS)
+        with torch.no_grad():
+            for one, gradient, mean, square in zip(parameters, gradients, means, squares, strict=True):
+                if gradient is None:
+                    continue
+                mean.lerp_(gradient, 1 - _MOMENTA[0])
+                square.lerp_(gradient.square(), 1 - _MOMENTA[1])
+                unbiased = (mean / (1 - _MOMENTA[0] ** (step + 1)), square / (1 - _MOMENTA[1] ** (step + 1)))
+                one -= rate * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
+    return training.predictor(network)
+
+
+def _training(task: ForecastTask, entries: list[dict[str, Any]], seed: int, batch_size: int) -> GridTraining:
+    """Return the training of a bank, with all that the data say."""
+    sizes = task.freq, task.prediction_length, {}, batch_size, _STEPS, seed
     training = GridTraining("bank", *sizes).with_past(entries).with_lengths(None, None, None, "cpu")
     training = training.with_effects(entries, AUTO, None)
     build_kernels()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return training.for_data(training.adjusted(entries), True, None).predictor()
+    return training.for_data(training.adjusted(entries), True, None)

@@ -245,9 +245,9 @@ class GridTraining:
                 raise
             raise ValueError(f"{error}; covariates whose past alone is known are further targets ({PAST})") from error
 
-    def predictor(self) -> StateSpacePredictor:
-        """Return a predictor by the untrained model."""
-        module = self.module().eval()
+    def predictor(self, module: AbstractForecaster | None = None) -> StateSpacePredictor:
+        """Return a predictor by a model of this training; None for the untrained one."""
+        module = (self.module() if module is None else module).eval()
         sizes = self.prediction_length, self.freq, self.batch_size
         return StateSpacePredictor(module, self.preparation(module.dynamics.season_names), *sizes)
 

@@ -1,5 +1,7 @@
 """Whole series by the compiled program beside the blocks of `core.series`, in float64."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -30,6 +32,41 @@ def test_values_and_gradients(components, case, missing, in_parts, by_torch, mon
 
     parameters = system.state_noise, system.emission_noise, system.damping, system.offset
     assert same(filtered, (*parameters, prior.mean, prior.cov, values), by_torch, monkeypatch) >= BOTH
+
+
+@pytest.mark.parametrize(("components", "case"), [problem[:2] for problem in PROBLEMS[::2]])
+def test_marginals_and_their_gradients(components, case, by_torch, monkeypatch):
+    system, prior, values, _ = problem(components, case)
+
+    def ahead(*leaves):
+        model, start, y = rebuild(system, leaves)
+        found = model.marginals(start, STEPS)
+        return found.mean + 0 * (leaves[2].sum() + y.sum()), found.cov
+
+    parameters = system.state_noise, system.emission_noise, system.damping, system.offset
+    assert same(ahead, (*parameters, prior.mean, prior.cov, values), by_torch, monkeypatch) >= BOTH
+
+
+def test_series_alike_are_filtered_as_each_alone_bit_for_bit():
+    """Equal parameters and days, for which covariances are computed once, beside a series that lacks other values."""
+    system, prior, values, observed = problem(WIDE, CASES[1])
+
+    def of(rows):
+        by_time = {
+            name: getattr(system, name)[:, rows] for name in ("index", "state_noise", "emission_noise", "offset")
+        }
+        start = Gaussian(prior.mean[[0, 1, 2]][: len(rows)], prior.cov[rows])
+        return dataclasses.replace(system, damping=system.damping[rows], **by_time), start, observed[:, rows]
+
+    several, start, seen = of([0, 0, 1])
+    belief, terms = several.posterior(start, values, seen)
+    for series, row in enumerate([0, 0, 1]):
+        one, _, known = of([row])
+        begin = Gaussian(start.mean[[series]], prior.cov[[row]])
+        own, expected = one.posterior(begin, values[:, [series]], known)
+        assert torch.equal(terms[:, series], expected[:, 0])
+        assert torch.equal(belief.cov[series], own.cov[0])
+        assert torch.equal(belief.mean[series], own.mean[0])
 
 
 def test_one_series_a_prior_of_particles_and_shared_parameters(by_torch):

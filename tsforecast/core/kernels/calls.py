@@ -36,6 +36,7 @@ _POINTERS = {
     "structural_backward": "nnnninnnnm nnnn nnnnnnn",
     "innovation_forward": "inmminnnnnn nnnnn",
     "innovation_backward": "inmminnnnnn nnnnn nnnnnn",
+    "mixture_quantiles": "nnnnin n",
 }
 _TYPES = {"m": torch.bool, "i": torch.int64, "f": torch.int32}
 

@@ -5,6 +5,7 @@
 #include "chain.h"
 #include "condition.h"
 #include "innovation.h"
+#include "mixture.h"
 #include "propose.h"
 #include "push.h"
 #include "structural.h"
@@ -25,3 +26,5 @@ BOTH(structural_forward)
 BOTH(structural_backward)
 BOTH(innovation_forward)
 BOTH(innovation_backward)
+
+extern "C" int64_t mixture_quantiles_float64(const int64_t* sizes, void** p) { return mixture_quantiles(sizes, p); }

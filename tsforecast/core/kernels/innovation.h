@@ -3,6 +3,8 @@
 #pragma once
 #include "chain.h"
 
+constexpr int64_t MOST_KEPT = 1 << 18;  // numbers of gains that a thread keeps
+
 enum Part { LEVEL, TREND, SEASON, HARMONICS };
 
 // A component: where its states, noises, dampings (-1: none), season and basis begin.
@@ -27,6 +29,16 @@ template <class T> struct Innovation {
   }
   bool observes(int64_t t, int64_t b) const { return !seen.data || *seen.at(t, b); }
   bool moves(int64_t t, int64_t b) const { return !active.data || *active.at(t, b); }
+  // Whether all that a covariance depends on is as in the series before.
+  bool is_like(int64_t b) const {
+    return same(noise, b) && same(variance, b) && same(damping, b) && same(cov, b) && same(index, b) && same(basis, b) &&
+           same(seen, b) && same(active, b);
+  }
+  template <class X> bool same(const Parameter<X>& x, int64_t b) const {
+    for (int64_t t = 0; x.data && x.group && t < (x.block ? steps : 1); ++t)
+      if (std::memcmp(x.at(t, b), x.at(t, b - 1), sizeof(X) * x.group)) return false;
+    return true;
+  }
   // Of a step: w, a column of A P for each damped state, then 1 / sqrt(v), z, and the mean before of each damped state.
   int64_t tape_size() const { return (1 + damped) * n + 2 + damped; }
 };
@@ -117,7 +129,7 @@ template <class T> INLINE T sum_of(Vector<T> x) {
 template <class T, int VECTORS> static int64_t filter_innovation(const Innovation<T>& c, void** p) {
   const int n = c.n, np = VECTORS ? VECTORS * width<T> : c.np, threads = c.threads;
   const int64_t count = c.count, size = c.tape_size();
-  T *variance = (T*)p[11], *square = (T*)p[12], *mean_out = (T*)p[13], *cov_out = (T*)p[14], *tape = (T*)p[15];
+  T *variance = (T*)p[11], *error_out = (T*)p[12], *mean_out = (T*)p[13], *cov_out = (T*)p[14], *tape = (T*)p[15];
   int64_t failed = 0, astray = 0;
   _Pragma("omp parallel num_threads(threads) if (threads > 1) reduction(+ : failed, astray)") {
     Scratch<T> scratch((size_t)n * np + 4 * np + Entries<T>::numbers(n));
@@ -125,15 +137,32 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
     Entries<T> h(scratch, memory, n);
     Motion<T> a(scratch, c, memory + 3 * n);
     T *P = scratch.take(n * np), *m = scratch.take(np), *w = scratch.take(np);
+    // Series of the same days and parameters have the same covariances: the gains of the one before serve them.
+    const bool keeps = !tape && c.steps * (np + 2) <= MOST_KEPT;
+    Scratch<T> gains(keeps ? c.steps * (np + 2) : 0);
+    T* gain = gains.take(keeps ? c.steps * (np + 2) : 0);
+    int64_t done = -1;
     EACH_FILTER {
-      read_copy(P, np, c.cov.at(0, b), n, n);
+      const bool is_known = keeps && done == b - 1 && b > 0 && c.is_like(b);
+      if (!is_known) read_copy(P, np, c.cov.at(0, b), n, n);
       std::memcpy(m, c.mean.at(0, b), sizeof(T) * n);
       a.set(b);
-      for (int64_t t = 0; t < c.steps; ++t) {
+      done = b;
+      for (int64_t t = 0; is_known && t < c.steps; ++t) {
+        const int64_t at = t * count + b;
+        h.set(c, t, b);
+        if (c.moves(t, b)) a.push(m);
+        T error = c.values[at];
+        for (int e = 0; e < h.emitted; ++e) error -= h.coefficient[e] * m[h.place[e]];
+        const T *own = gain + t * (np + 2), z = error * own[np];
+        variance[at] = own[np + 1], error_out[at] = error;
+        for (int v = 0; c.observes(t, b) && v < np; v += width<T>) store(m + v, load(m + v) + splat<T>(z) * load(own + v));
+      }
+      for (int64_t t = 0; !is_known && t < c.steps; ++t) {
         T* kept = tape ? tape + (b * c.steps + t) * size : nullptr;
         T* rest = tape ? kept + (1 + c.damped) * n : nullptr;
         const int64_t at = t * count + b;
-        if (!h.set(c, t, b)) { ++astray; break; }
+        if (!h.set(c, t, b)) { ++astray, done = -1; break; }
         if (c.moves(t, b)) {
           for (int k = 0; kept && k < c.damped; ++k) {
             T* x = kept + (1 + k) * n;
@@ -156,17 +185,17 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
           error -= h.coefficient[e] * m[h.place[e]];
         }
         if (!(total > 0) || !std::isfinite(total)) {
-          ++failed;
-          for (int64_t later = t; later < c.steps; ++later) variance[later * count + b] = square[later * count + b] = NAN;
+          ++failed, done = -1;
+          for (int64_t later = t; later < c.steps; ++later) variance[later * count + b] = error_out[later * count + b] = NAN;
           break;
         }
-        variance[at] = total, square[at] = 0;
+        variance[at] = total, error_out[at] = error;
+        if (keeps) gain[t * (np + 2) + np + 1] = total;
         if (!c.observes(t, b)) {
           if (kept) rest[0] = 0;
           continue;
         }
         const T root = 1 / std::sqrt(total), z = error * root;
-        square[at] = z * z;
         for (int v = 0; v < np; v += width<T>) {
           const Vector<T> x = load(w + v) * splat<T>(root);
           store(w + v, x), store(m + v, load(m + v) + splat<T>(z) * x);
@@ -174,6 +203,7 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
         for (int i = 0; i < n; ++i)
           for (int v = 0; v < np; v += width<T>) store(P + i * np + v, load(P + i * np + v) - splat<T>(w[i]) * load(w + v));
         if (kept) std::memcpy(kept, w, sizeof(T) * n), rest[0] = root, rest[1] = z;
+        if (keeps) std::memcpy(gain + t * (np + 2), w, sizeof(T) * np), gain[t * (np + 2) + np] = root;
       }
       for (int i = 0; i < n; ++i) std::memcpy(cov_out + (b * n + i) * n, P + i * np, sizeof(T) * n);
       std::memcpy(mean_out + b * n, m, sizeof(T) * n);
@@ -187,7 +217,7 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
 template <class T, int VECTORS> static int64_t innovation_cotangents(const Innovation<T>& c, void** p) {
   const int n = c.n, np = VECTORS ? VECTORS * width<T> : c.np, threads = c.threads;
   const int64_t count = c.count, size = c.tape_size();
-  const T *tape = (T*)p[11], *scale_bar = (T*)p[12], *square_bar = (T*)p[13], *mean_bar = (T*)p[14], *cov_bar = (T*)p[15];
+  const T *tape = (T*)p[11], *variance_bar = (T*)p[12], *error_bar = (T*)p[13], *mean_bar = (T*)p[14], *cov_bar = (T*)p[15];
   T *value_out = (T*)p[16], *noise_out = (T*)p[17], *variance_out = (T*)p[18], *damping_out = (T*)p[19];
   T *mean_out = (T*)p[20], *cov_out = (T*)p[21];
   const bool noise_moves = c.noise.block, variance_moves = c.variance.block;
@@ -208,8 +238,9 @@ template <class T, int VECTORS> static int64_t innovation_cotangents(const Innov
         const int64_t at = t * count + b;
         const T root = c.observes(t, b) ? rest[0] : 0, z = rest[1];
         h.set(c, t, b);
-        value_out[at] = 0;
-        if (root > 0) {
+        T v_bar = variance_bar ? variance_bar[at] : 0, e_bar = error_bar ? error_bar[at] : 0;
+        const bool is_read = root > 0;
+        if (is_read) {
           std::memcpy(w, kept, sizeof(T) * n);
           // u = G w, then the cotangents of w and z, and by them those of P h, the variance and the residual
           Vector<T> along = {}, across = {};
@@ -225,10 +256,13 @@ template <class T, int VECTORS> static int64_t innovation_cotangents(const Innov
             along += w_bar * load(w + v), across += own * load(w + v);
             store(half + v, w_bar);
           }
-          const T z_bar = sum_of<T>(across) + (square_bar ? 2 * z * square_bar[at] : 0);
-          const T v_bar = T(-0.5) * root * root * (sum_of<T>(along) + z_bar * z + (scale_bar ? scale_bar[at] : 0));
-          const T e_bar = z_bar * root;
-          value_out[at] = e_bar;
+          const T z_bar = sum_of<T>(across);
+          v_bar -= T(0.5) * root * root * (sum_of<T>(along) + z_bar * z), e_bar += z_bar * root;
+        } else {
+          clear(half, np);
+        }
+        value_out[at] = e_bar;
+        if (is_read || v_bar != 0 || e_bar != 0) {
           if (variance_out) variance_out[variance_moves ? at : b] += v_bar;
           for (int v = 0; v < np; v += width<T>)
             store(half + v, splat<T>(T(0.5)) * (load(half + v) * splat<T>(root) + splat<T>(v_bar) * load(h.row + v)));

@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tsforecast.core.kernels.calls import ONCE, call
-from tsforecast.core.linalg import LOG_2PI
 
 LEVEL, TREND, SEASON, HARMONICS = range(4)  # kinds of components
 
@@ -46,9 +45,10 @@ def filter_series(
     Float[Tensor, "series state"],
     Float[Tensor, "series state state"],
 ]:
-    """Return log N(0; 0, S) and the squared standardised error of every step, and the moments after all.
+    """Return the variance of every step's prediction and the value less its mean, and the moments after all steps.
 
-    It is differentiable. Numbers of a series are NaN from the step on whose variance is not positive.
+    It is differentiable. A missing value counts as it is given. Numbers of a series are NaN from the step on whose
+    variance is not positive.
 
     Args:
         structure: What is no parameter.
@@ -64,10 +64,10 @@ def filter_series(
     """
     inputs = values, noise, variance, damping, mean, cov
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
-        scale, square, *moments = _Series.apply(structure, True, *inputs)[:4]  # pyright: ignore
+        own, error, *moments = _Series.apply(structure, True, *inputs)[:4]  # pyright: ignore
     else:
-        scale, square, *moments = _Series.forward(None, structure, False, *inputs)
-    return scale, square, moments[0], moments[1]
+        own, error, *moments = _Series.forward(None, structure, False, *inputs)
+    return own, error, moments[0], moments[1]
 
 
 class _Series(torch.autograd.Function):
@@ -77,19 +77,16 @@ class _Series(torch.autograd.Function):
     def forward(ctx: Any, structure: Structure, with_tape: bool, *inputs: Tensor) -> tuple[Tensor, ...]:
         values, damped, states = inputs[0], inputs[3].shape[-1], inputs[4].shape[-1]
         (steps, count), new = values.shape, values.new_empty
-        scale, square, mean, cov = new(steps, count), new(steps, count), new(count, states), new(count, states, states)
+        own, error, mean, cov = new(steps, count), new(steps, count), new(count, states), new(count, states, states)
         tape = new(count, steps, (1 + damped) * states + damped + 2) if with_tape else None
-        astray = call("innovation_forward", count, *_arguments(structure, inputs), scale, square, mean, cov, tape)
+        astray = call("innovation_forward", count, *_arguments(structure, inputs), own, error, mean, cov, tape)
         if astray < 0:
             raise IndexError("expected every index of a season to be a position in its cycle, 0, 1, ..")
-        scale.log_().add_(LOG_2PI).mul_(-0.5)
-        if structure.seen is not None:
-            scale.mul_(structure.seen)
         if ctx is not None:
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(*inputs, *structure, tape)
             ctx.mark_non_differentiable(tape)
-        return scale, square, mean, cov, *(() if tape is None else (tape,))
+        return own, error, mean, cov, *(() if tape is None else (tape,))
 
     @staticmethod
     def backward(ctx: Any, *bars: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -21,7 +21,7 @@ from tsforecast.models.parts.volatility import NODES, discounted
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 from tsforecast.models.transformations import transformation_of
 
-_SCORED = 12  # steps of a window's future, at most, whose CRPS is computed: neighbours say nearly the same
+_SCORED = 6  # steps of a window's future, at most, whose CRPS is computed: neighbours say nearly the same
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,17 +91,16 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         """Return the CRPS or the negative log-likelihood of a window's future, by `objective`."""
         location, scale = self.scale_of(batch)
         past, future = (near(self.slice_of(batch, part), location, scale) for part in ("past", "future"))
-        state = self._after(past, Series.of(batch), None)[0]
+        state, mixture = self._onward(past, future, Series.of(batch))
         observed, own = future.observed.squeeze(-1).T, (scale / state.size).squeeze(1)
         count = observed.sum(1).clamp_min(1)
-        if self.objective == "likelihood":
+        if mixture is None:
             terms = self._after(future, Series.of(batch), state)[1].density.sum(0)
             joint = torch.logsumexp((self.dynamics.log_weight(state.evidence) + terms).flatten(1), 1)
             return -joint / count - own.log()
         values = (future.values.squeeze(-1) / state.size.squeeze(1)).T
         steps = len(future.values)
         scored = torch.linspace(0, steps - 1, min(steps, _SCORED), device=values.device).round().long()
-        mixture = self._mixture(state, Series.of(batch), future)
         mean, deviation = mixture.mean[:, :, scored], mixture.deviation[:, :, scored]
         mixture = dataclasses.replace(mixture, mean=mean, deviation=deviation)
         score = crps_of_mixture(mixture, values[:, scored], observed[:, scored])
@@ -228,6 +227,25 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         """Return the state after a slice, and the evidence of its values, in units of the series' sizes."""
         before = self.members.beginning(past, series) if before is None else before
         states, scales, squares = self.members.errors(past, series, before)
+        state, terms = self._weighed(past, before, scales, squares)
+        return dataclasses.replace(state, states=states), terms
+
+    def _onward(self, past: TimeSlice, future: TimeSlice, series: Series) -> tuple[BankState, Marginals | None]:
+        """Return the state after a window's past and the distributions of its future, None where a density is wanted.
+
+        By one pass the state keeps the beliefs of the beginning, which nothing reads behind a training step.
+        """
+        found = self.members.onward(past, future, series) if self.objective == "crps" else None
+        if found is None:
+            state = self._after(past, series, None)[0]
+            return state, self._mixture(state, series, future) if self.objective == "crps" else None
+        state = self._weighed(past, found.before, found.scales, found.squares)[0]
+        location, scale = (x[:, None] for x in (state.location, state.scale))
+        mean, deviation = found.mean * scale + location, found.deviation * scale
+        return state, self._marginals(state, *(x.flatten(2).permute(1, 2, 0) for x in (mean, deviation)))
+
+    def _weighed(self, past: TimeSlice, before: BankState, scales: Tensor, squares: Tensor) -> tuple[BankState, Terms]:
+        """Return the state with the evidence of a slice, and its terms, given the result of `Members.errors`."""
         seen = past.observed.squeeze(-1)
         counts, sums = self._running_sums(seen, squares, before)
         density = self.dynamics.volatility(counts[:-1], sums[:-1]).log_density(scales, squares)
@@ -238,7 +256,7 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         kept = self.dynamics.forgetting(count.to(by_step.dtype))[:, None, None] * before.evidence
         evidence = kept + (self.dynamics.forgetting(age)[..., None, None] * by_step).sum(0)
         known = {"evidence": evidence, "seen": counts[-1], "squares": sums[-1]}
-        return dataclasses.replace(before, states=states, **known), Terms(density, by_step)
+        return dataclasses.replace(before, **known), Terms(density, by_step)
 
     def _running_sums(
         self, seen: Bool[Tensor, "time series"], squares: Tensor, before: BankState

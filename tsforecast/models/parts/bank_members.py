@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
 from tsforecast.core.components import Trend
+from tsforecast.core.linalg import LOG_2PI
 from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
@@ -82,6 +83,25 @@ class Terms:
     evidence: Float[Tensor, "time series structure transformation"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Onward:
+    """What one pass over a past and its future finds.
+
+    Attributes:
+        before: The state before the past.
+        scales: Of the past, as `Members.errors` gives them.
+        squares: Likewise.
+        mean: Of the future, in scaled units.
+        deviation: Likewise.
+    """
+
+    before: BankState
+    scales: Float[Tensor, "time series structure transformation"]
+    squares: Float[Tensor, "time series structure transformation"]
+    mean: Float[Tensor, "horizon series structure transformation"]
+    deviation: Float[Tensor, "horizon series structure transformation"]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Members:
     """All models of a bank. Those of a structure are one system; its batch has the transformations one by one.
@@ -117,6 +137,10 @@ class Members:
 
     def beginning(self, past: TimeSlice, series: Series) -> BankState:
         """Return the state before the first step of series that begin with a slice; the slice gives their scaling."""
+        return self._begun(past, series, past)[0]
+
+    def _begun(self, past: TimeSlice, series: Series, whole: TimeSlice) -> tuple[BankState, list[LinearModel]]:
+        """Return the result of `beginning`, and the systems of a slice that begins with this past."""
         values, seen = past.values, recent(past.observed, self.data.scaling_length)
         size = masked_mean(values.abs(), seen).to(next(self.dynamics.parameters()))
         low, high = (torch.where(seen, values, end).squeeze(-1) for end in (torch.inf, -torch.inf))
@@ -130,14 +154,48 @@ class Members:
         location, scale = location_and_scale(wide.values, own, seen.repeat(1, self.num_transformations, 1), self.data)
         location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale.to(size)))
         scale = torch.where(nothing_but_zeros, self.data.typical_change, scale)
-        pairs = zip(self.models(wide, series), self.dynamics.structures, strict=True)
+        models = self.models(wide if whole is past else self.wide(whole, size), series)
         states = tuple(
             _without_slopes(_by_series(model.prior, self.num_transformations), still, member.structure)
-            for model, member in pairs
+            for model, member in zip(models, self.dynamics.structures, strict=True)
         )
         shape = (len(size), len(self.dynamics.structures), self.num_transformations)
         nothing = size.new_zeros(shape)
-        return BankState(states, location, scale, size, nothing, size.new_zeros(len(size)), nothing)
+        return BankState(states, location, scale, size, nothing, size.new_zeros(len(size)), nothing), models
+
+    def onward(self, past: TimeSlice, future: TimeSlice, series: Series) -> Onward | None:
+        """Return the errors of a past and the moments of its future, by one pass of the compiled program.
+
+        None where it does not serve.
+        """
+        unknown = dataclasses.replace(
+            future, values=torch.zeros_like(future.values), observed=torch.zeros_like(future.observed)
+        )
+        whole, steps, count = past.followed_by(unknown), len(past.values), self.num_transformations
+        before, models = self._begun(past, series, whole)
+        wide = self.wide(whole, before.size)
+        values, observed = scaled(wide, *(stacked(x) for x in (before.location, before.scale)))
+        terms = []
+        for model, belief in zip(models, before.states, strict=True):
+            found = model.system.errors(flat(belief), values, observed)
+            if found is None:
+                return None
+            terms.append([x.unflatten(1, (count, -1)).transpose(1, 2) for x in found[1:]])
+        variance, error = (torch.stack(parts, 2) for parts in zip(*terms, strict=True))
+        seen = wide.observed if observed is None else observed
+        seen = seen[:steps, :, 0].unflatten(1, (count, -1)).transpose(1, 2).unsqueeze(2)
+        slope = self._log_slope(past, before).unflatten(1, (count, -1)).transpose(1, 2).unsqueeze(2)
+        own, own_error = variance[:steps], error[:steps]
+        scales = torch.where(seen, -0.5 * (own.log() + LOG_2PI), 0.0) + slope
+        squares = torch.where(seen, own_error.square() / own, 0.0)
+        return Onward(before, scales, squares, -error[steps:], variance[steps:].sqrt())
+
+    def _log_slope(self, time_slice: TimeSlice, before: BankState) -> Float[Tensor, "time stacked"]:
+        """Return the logarithms of the slopes of each transformation, in units of its scale; 0 where none is seen."""
+        sized, scale = time_slice.values / before.size, stacked(before.scale)
+        slope = torch.cat([transformation_of(name).log_slope(sized) for name in self.transformations], 1)
+        seen = time_slice.observed.repeat(1, self.num_transformations, 1)
+        return torch.where(seen, slope - scale.log(), 0.0).squeeze(-1).to(scale)
 
     def errors(
         self, time_slice: TimeSlice, series: Series, before: BankState
@@ -150,9 +208,7 @@ class Members:
         count, wide = self.num_transformations, self.wide(time_slice, before.size)
         location, scale = (stacked(x) for x in (before.location, before.scale))
         values, observed = scaled(wide, location, scale)
-        sized = time_slice.values / before.size
-        slope = torch.cat([transformation_of(name).log_slope(sized) for name in self.transformations], 1)
-        slope = torch.where(wide.observed, slope - scale.log(), 0.0).squeeze(-1).to(scale)
+        slope = self._log_slope(time_slice, before)
         terms: list[tuple[Tensor, Tensor]] = []
         states = []
         for model, belief in zip(self.models(wide, series), before.states, strict=True):

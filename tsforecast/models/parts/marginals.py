@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.kernels import mixture
 from tsforecast.models.parts.component_groups import Group, cdf, quantile
 from tsforecast.models.parts.roots import rising_root
 from tsforecast.models.transformations import transformation_of
@@ -118,7 +119,8 @@ class Marginals:
         normal = torch.special.ndtri(levels.to(self.mean))
         if len(self.transformations) == 1:
             return self._clipped(self._of_components(normal)[0])
-        return self._clipped(self._between(normal))
+        found = self._by_program(normal)
+        return self._clipped(self._between(normal) if found is None else found)
 
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the probability of at most the given values, in the units of the data."""
@@ -233,6 +235,16 @@ class Marginals:
             size = size.unsqueeze(2).expand(-1, -1, self.mean.shape[2], -1).flatten(2).transpose(1, 2).flatten(0, 1)
             groups.append(Group(name, weight, mean, deviation, size, bool((deviation == 0).any())))
         return groups
+
+    def _by_program(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"] | None:
+        """Return the quantiles of one target by the compiled program; None for what it does not serve."""
+        unit = self.size[:, 0, 0]
+        if self.log_weight.ndim > 2 or self.size.shape[-1] > 1 or not bool((self.size[..., 0] == unit[:, None]).all()):
+            return None
+        mean, deviation = self.mean[..., 0], self.deviation[..., 0]
+        weight = self.log_weight.exp().to(mean)
+        found = mixture.quantiles(weight, mean, deviation, unit.to(mean), self.transformations, normal)
+        return None if found is None else found.unsqueeze(-1)
 
     def _between(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
         """Return the quantiles of the mixture; they lie between those of its components.

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import AbstractLinearSystem, Gaussian
+from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.crps import crps_of_gaussians, crps_of_points, crps_of_samples, weighted_crps
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.units import Units, scaled
@@ -14,7 +15,7 @@ from tsforecast.models.records import Batch, Belief, TimeSlice
 from tsforecast.models.transformations import transformation_of
 
 _POINTS = 20  # quantiles that stand for a particle of a mixture
-_POINTS_OF_BANK = 10  # and for a component of a bank, which has three widths for each model
+_POINTS_OF_BANK = 5  # and for a component of a bank, which has three widths for each model
 
 
 def negative_log_likelihood(
@@ -84,12 +85,16 @@ def crps_of_mixture(
     """
     count = _POINTS_OF_BANK
     levels = (torch.arange(count, device=values.device, dtype=values.dtype) + 0.5) / count
-    mean, deviation = (x.squeeze(-1).unsqueeze(-1) for x in (mixture.mean, mixture.deviation))
-    places = (mean + deviation * torch.special.ndtri(levels)).unbind(1)
-    size = torch.ones_like(places[0])
-    parts = [transformation_of(name).restore(x, size) for x, name in zip(places, mixture.transformations, strict=True)]
-    points = torch.cat(parts, -1)  # series, horizon, point
-    weight = (mixture.log_weight.exp() / count).repeat_interleave(count, 1).unsqueeze(1).expand_as(points)
+    mean, deviation = (x.squeeze(-1).transpose(1, 2).unsqueeze(-1) for x in (mixture.mean, mixture.deviation))
+    places = mean + deviation * torch.special.ndtri(levels)  # series, horizon, component, point
+    points, weights = [], []
+    for name in dict.fromkeys(mixture.transformations):
+        own = constant([k for k, other in enumerate(mixture.transformations) if other == name], places)
+        part = places.index_select(2, own)
+        points.append(transformation_of(name).restore(part, torch.ones_like(part)).flatten(2))
+        weights.append((mixture.log_weight.index_select(1, own).exp() / count).repeat_interleave(count, 1))
+    points = torch.cat(points, -1)
+    weight = torch.cat(weights, -1).unsqueeze(1).expand_as(points)
     score = crps_of_points(points, weight, torch.where(observed, values, 0.0))
     return torch.where(observed, score, 0.0)
 

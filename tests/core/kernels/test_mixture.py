@@ -1,0 +1,61 @@
+"""Quantiles of mixtures by the compiled program, put into the distribution function that is written out, in float64."""
+
+import math
+
+import pytest
+import torch
+
+from tests.oracles import generator
+from tsforecast.core.kernels import mixture
+
+pytestmark = pytest.mark.usefixtures("program")
+PLACES = {
+    "none": lambda x: x,
+    "asinh": torch.asinh,
+    "symlog": lambda x: torch.asinh(10 * x),
+    "symsqrt": lambda x: 2 * x.sign() * ((1 + 10 * x.abs()).sqrt() - 1),
+}
+LEVELS = torch.tensor([0.9, 1e-6, 0.1, 0.5, 0.25, 1 - 1e-6], dtype=torch.float64)
+
+
+def random_mixture(names, spread, series=5, steps=3):
+    """Return weights, means, deviations and units; deviations differ by a factor of exp(4 spread)."""
+    draw = lambda *shape: torch.randn(*shape, generator=generator(0), dtype=torch.float64)  # noqa: E731
+    weight = torch.softmax(2 * draw(series, len(names)), 1)
+    deviation = (spread * draw(series, len(names), steps)).exp()
+    return weight, 2 * draw(series, len(names), steps), deviation, draw(series).exp()
+
+
+@pytest.mark.parametrize("names", [*((name,) * 7 for name in PLACES), (*PLACES,) * 5])
+@pytest.mark.parametrize("spread", [0.3, 1.0])
+def test_quantiles_have_their_probabilities(names, spread):
+    weight, mean, deviation, unit = random_mixture(names, spread)
+    found = mixture.quantiles(weight, mean, deviation, unit, names, torch.special.ndtri(LEVELS))
+    assert found is not None
+    places = torch.stack([PLACES[name](found / unit[:, None]) for name in names], 2)
+    below = 0.5 * torch.erfc((mean - places) / (deviation * math.sqrt(2)))
+    expected = LEVELS[:, None, None].expand(found.shape)
+    torch.testing.assert_close((weight[..., None] * below).sum(2), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_a_component_without_a_weight_makes_no_difference():
+    names = (*PLACES,) * 3
+    weight, mean, deviation, unit = random_mixture(names, 0.3)
+    weight[:, 1::2] = 0
+    weight = weight / weight.sum(1, keepdim=True)
+    normal = torch.special.ndtri(LEVELS)
+    found = mixture.quantiles(weight, mean, deviation, unit, names, normal)
+    fewer = mixture.quantiles(weight[:, ::2], mean[:, ::2], deviation[:, ::2], unit, names[::2], normal)
+    assert found is not None
+    assert fewer is not None
+    torch.testing.assert_close(found, fewer, rtol=1e-12, atol=1e-12)
+
+
+def test_what_the_program_does_not_serve():
+    """Other maps, known values, numbers of less precision."""
+    weight, mean, deviation, unit = random_mixture(("none",) * 2, 0.3)
+    normal = torch.special.ndtri(LEVELS)
+    assert mixture.quantiles(weight, mean, deviation, unit, ("none", "logit"), normal) is None
+    assert mixture.quantiles(weight.float(), mean.float(), deviation, unit, ("none",) * 2, normal) is None
+    deviation[0, 0, 0] = 0
+    assert mixture.quantiles(weight, mean, deviation, unit, ("none",) * 2, normal) is None
