@@ -15,6 +15,7 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.grid_training import GridTraining, build_kernels
+from tsforecast.forecasting.grid_windows import training_loader
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models.parts.parameter_groups import learning_rate_factor
@@ -137,7 +138,7 @@ def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> St
     training = _training(task, entries, seed, int(np.clip(windows // 4, 8, _BATCH)))
     network = training.module()
     prepared = training.preparation(network.dynamics.season_names).for_windows(training.train_horizon)
-    loader = training.loader(prepared.apply(training.adjusted(entries), True), network, None, {})
+    loader = training_loader(training, prepared.apply(training.adjusted(entries), True), network, None, {})
     parameters = [one for one in network.parameters() if one.requires_grad]
     means, squares = ([torch.zeros_like(one) for one in parameters] for _ in range(2))
     for step, batch in enumerate(loader):
