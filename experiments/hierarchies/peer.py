@@ -41,7 +41,8 @@ def main(data: str, out: str, levels: str, horizon: int, windows: int, season: i
         base = model.forecast(df=nodes[nodes["ds"] <= last], h=horizon, fitted=True, level=LEVELS)
         inside = model.forecast_fitted_values()
         for name, (method, kind) in methods.items():
-            made, column = base, "AutoETS"
+            made: Any = base
+            column = "AutoETS"
             if method is not None:
                 reconciler = HierarchicalReconciliation([method])
                 made = reconciler.reconcile(Y_hat_df=base, Y_df=inside, S_df=sums, tags=tags, level=LEVELS,

@@ -1,22 +1,19 @@
-"""Forecasts of sums over periods: exact conditioning, paths that add up, and frames."""
+"""Forecasts of sums over periods: paths that add up, their spread, and frames."""
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from gluonts.model.forecast import SampleForecast
 
 import tsforecast
 from tsforecast import Forecaster
-from tsforecast.forecasting import coherent
-from tsforecast.forecasting.coherent import Marginals, even_scores
-from tsforecast.forecasting.temporal import conditioned
+from tsforecast.data import Columns, read_task
+from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.temporal import joint_forecasts
 
 HORIZON = 9
 COLUMNS = {"item": "shop", "target": "sales"}
-
-
-def _normal(mean, deviation):
-    mean, deviation = np.asarray(mean, float), np.asarray(deviation, float)
-    return Marginals(mean[:, None], (mean[:, None] + deviation[:, None] * coherent._SCORES)[:, None])
 
 
 @pytest.fixture(scope="module")
@@ -30,38 +27,23 @@ def frame():
     return pd.concat(parts, ignore_index=True)
 
 
-def test_paths_are_conditioned_as_by_dense_matrices():
-    rng = np.random.default_rng(0)
-    weights = np.array([[1.0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 0]]), np.array([[1.0, 1, 1, 1, 1, 0]])
-    steps = _normal([5, 6, 7, 8, 9, 10], [1, 2, 1, 2, 1, 2])
-    sums = _normal([20, 16], [3, 2]), _normal([33], [5])
-    drawn = rng.normal(size=(50, 6)) @ rng.normal(size=(6, 6))
-    found, below = conditioned(steps, drawn, [*zip(weights, sums, strict=True)], is_positive=False)
-    values = steps.values(0, even_scores(drawn.T))
-    opinions = np.concatenate([own.values(0, even_scores(a @ values)) for a, own in zip(weights, sums, strict=True)])
-    matrix = np.concatenate(weights)
-    variances = np.square([1.0, 2, 1, 2, 1, 2])
-    inner = (matrix * variances) @ matrix.T + np.diag(np.square([3.0, 2, 5]))
-    expected = values + variances[:, None] * (matrix.T @ np.linalg.solve(inner, opinions - matrix @ values))
-    np.testing.assert_allclose(found, expected.T, atol=1e-9)
-    assert below == 0
-
-
-def test_sums_that_agree_leave_paths_as_they_are():
-    steps = _normal([5, 6], [1, 2])
-    drawn = np.random.default_rng(0).normal(size=(400, 2))
-    values = steps.values(0, even_scores(drawn.T))
-    total = np.quantile(values.sum(0), [coherent._LEVELS])
-    own = Marginals(values.sum(0).mean()[None, None], total[None])
-    found, _ = conditioned(steps, drawn, [(np.ones((1, 2)), own)], is_positive=False)
-    # But for straight lines between the quantiles that are kept.
-    assert np.abs(found.T - values).mean() < 0.02 * values.std()
-
-
-def test_constant_series_stay(frame):
-    constant = frame.assign(sales=7.0)
-    found = tsforecast.forecast(constant, HORIZON, columns=COLUMNS, aggregate="quarter")
-    np.testing.assert_allclose(found.loc[found["period"] == "quarter", "mean"], 21.0, rtol=1e-3)
+def test_sums_have_the_spread_of_joint_paths(frame):
+    """Steps with the covariance C have a sum with the variance 1'C1, not that of independent steps."""
+    task = read_task(frame, None, HORIZON, columns=Columns(item="shop", target="sales"), beyond=True)
+    predictor = fitted(task)
+    made = list(joint_forecasts(predictor, task, num_samples=4000, seed=1))
+    exact = list(predictor.predict(task.latest, 0))
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        others = list(predictor.predict(task.latest, 4000))
+    for one, own, other in zip(made, exact, others, strict=True):
+        assert isinstance(other, SampleForecast)
+        np.testing.assert_allclose(one.mean, own.mean, rtol=1e-6)
+        np.testing.assert_allclose(np.quantile(one.samples, 0.9, axis=0), own.quantile(0.9), rtol=0.02)
+        ones = np.ones(HORIZON)
+        variance = ones @ np.cov(other.samples.T) @ ones
+        error = np.sqrt(2 * 2 / 4000)  # of the ratio of two sample variances
+        assert abs(one.samples.sum(1).var() / variance - 1) < 5 * error
 
 
 def test_quarters_of_a_frame_are_sums_of_months(frame, caplog):
@@ -87,16 +69,6 @@ def test_a_hierarchy_adds_up_over_time_too(frame):
     quarters, months = means.loc["quarter"], means.loc["month"]
     sums = months.groupby(months.index.to_period("Q").start_time).sum()
     np.testing.assert_allclose(quarters, sums.loc[quarters.index], atol=1e-6)
-
-
-def test_series_without_enough_periods_are_sums_of_steps(frame, caplog):
-    caplog.set_level("INFO")
-    short = frame.groupby("shop").tail(26)
-    found = tsforecast.forecast(short, 14, columns=COLUMNS, aggregate="year")
-    assert any(one.startswith("2 series have too few whole periods") for one in caplog.messages)
-    months = found[(found["period"] == "month") & (found["month"].dt.year == 2022)]
-    years = found[found["period"] == "year"].set_index("shop")["mean"]
-    np.testing.assert_allclose(years, months.groupby("shop")["mean"].sum(), atol=1e-6)
 
 
 def test_periods_begin_on_one_date(frame):

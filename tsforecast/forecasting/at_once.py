@@ -19,7 +19,7 @@ from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.grid_training import GridTraining, build_kernels
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.temporal import temporal_forecasts, with_sums
+from tsforecast.forecasting.temporal import joint_forecasts, with_sums
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def forecast(
         hierarchy: Columns that nest, such as "region/shop", or a summing matrix, see `tsforecast.data.hierarchy`: all
             sums are forecast, too, and add up.
         aggregate: Periods, such as "month" or ("quarter", "year"), see `tsforecast.data.periods`: sums over those that
-            are whole within the horizon are forecast, too, and steps add up to them. A hierarchy's are sums of paths.
+            are whole within the horizon are forecast, too, and steps add up to them.
 
     Returns:
         A row for each series and step, in the columns of the table and a frame of its kind, see
@@ -99,10 +99,9 @@ def with_all_sums(
         seed: Of the paths.
     """
     periods = find_periods(aggregate, task) if aggregate else []
-    if tree is None:
-        return temporal_forecasts(predictor, lambda sums: fitted(sums, seed), task, periods, num_samples, seed)
-    found = predictor.predict_sums(task, tree, num_samples, seed)
-    return [*with_sums(found, periods, task.freq)] if periods else found
+    found: Any = joint_forecasts(predictor, task, num_samples, seed) if tree is None else (
+        predictor.predict_sums(task, tree, num_samples, seed))  # fmt: skip
+    return [*(with_sums(found, periods, task.freq) if periods else found)]
 
 
 def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:

@@ -235,7 +235,14 @@ def joint_paths(
         values = marginals.values(step, scores)
         series = SumConditioning(sums, deviations[:, step], joint.weighed).series(values)
         by_factor = positive & (marginals.quantiles[first:, step, 0] <= 0)
-        below += keep_positive(series, values[first:], positive, by_factor)
+        if by_factor.any():
+            before = np.maximum(values[first:][by_factor], 0.0)
+            mean = np.maximum(before.mean(1, keepdims=True), np.finfo(float).tiny)
+            change = series[by_factor] - values[first:][by_factor]
+            series[by_factor] = before * np.maximum(1 + change / mean, 0.0)
+        low = (series < 0) & positive[:, None]
+        below += int(low.sum())
+        series[low] = 0.0
         paths[:, step] = np.concatenate([sums @ series, series]).T
     if below:
         share = 100 * below / (count * steps * int(positive.sum()))
@@ -251,24 +258,6 @@ def even_scores(drawn: Array) -> Array:
     count = drawn.shape[1]
     middles = np.array([NormalDist().inv_cdf(level) for level in (np.arange(count) + 0.5) / count])
     return middles[np.argsort(np.argsort(drawn, axis=1), axis=1)]
-
-
-def keep_positive(series: Array, values: Array, positive: NDArray[np.bool_], by_factor: NDArray[np.bool_]) -> int:
-    """Bring values that were moved back to 0 and more, in place, and return the number of those that were below.
-
-    Args:
-        series: Moved, of shape (series, sample).
-        values: Before.
-        positive: Series that must not become negative.
-        by_factor: Those of them that move by factors: what is 0 stays 0.
-    """
-    if by_factor.any():
-        before = np.maximum(values[by_factor], 0.0)
-        mean = np.maximum(before.mean(1, keepdims=True), np.finfo(float).tiny)
-        series[by_factor] = before * np.maximum(1 + (series - values)[by_factor] / mean, 0.0)
-    low = (series < 0) & positive[:, None]
-    series[low] = 0.0
-    return int(low.sum())
 
 
 def _forecasts(forecasts: Sequence[Forecast], paths: Array, tree: Hierarchy) -> list[SampleForecast]:
