@@ -1,8 +1,8 @@
 """Forecasts of steps and of sums over periods, path by path: days that add up to months.
 
 Joint paths of the steps say how errors of neighbours go together, and their sums are forecasts of the periods.
-Forecasts by a model of the sums were measured beside them, alone and combined by conditioning, and were not better
-(`experiments/hierarchies/periods.py`).
+Paths conditioned on forecasts by a model of the sums gained little on some data and lost more on others
+(`experiments/hierarchies/README.md`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
