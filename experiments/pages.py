@@ -15,6 +15,7 @@ from experiments.bandits import page as bandits
 from experiments.bayesopt import page as optimisation
 from experiments.fev import page as fev
 from experiments.fusion import page as fusion
+from experiments.hierarchies import page as hierarchies
 from experiments.impact import page as impact
 from experiments.irregular import page as irregular
 from experiments.memory import page as memory
@@ -29,8 +30,8 @@ from experiments.zeroshot import page as zeroshot
 from tsforecast.io.files import replace_file
 
 MODULES = (
-    anomalies, bandits, fev, fusion, impact, irregular, memory, nab, notebooks, optimisation, priors, regimes, sizes,
-    stein, streams, table1, video, zeroshot,
+    anomalies, bandits, fev, fusion, hierarchies, impact, irregular, memory, nab, notebooks, optimisation, priors,
+    regimes, sizes, stein, streams, table1, video, zeroshot,
 )  # fmt: skip
 
 

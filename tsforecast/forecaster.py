@@ -19,6 +19,7 @@ from tsforecast.data.tables.formats import without_index
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.cross_validation import trainer_of
+from tsforecast.forecasting.at_once import with_all_sums
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.plots import plot_forecasts
 from tsforecast.wording import listed
@@ -91,9 +92,18 @@ class Forecaster:
         self._data = joined
         return self
 
-    def predict(self, quantiles: Sequence[float] = TENTHS) -> Any:
-        """Return forecasts behind the end of the data, see `StateSpacePredictor.predict_frame`."""
-        return self._forecasts(self._task(self._fitted("predict")).latest, quantiles)
+    def predict(self, quantiles: Sequence[float] = TENTHS, aggregate: str | Sequence[str] = ()) -> Any:
+        """Return forecasts behind the end of the data, see `StateSpacePredictor.predict_frame`.
+
+        Args:
+            quantiles: Levels between 0 and 1.
+            aggregate: Periods, such as "month", whose sums are forecast, too, see `tsforecast.forecast`.
+        """
+        task = self._task(self._fitted("predict"))
+        if not aggregate:
+            return self._forecasts(task.latest, quantiles)
+        levels, found = check_levels(quantiles), with_all_sums(self.predictor_, task, None, aggregate, seed=self.seed)
+        return alike(forecast_frame(found, levels, (), columns_of(self.predictor_.columns)), self._given)
 
     def scenario(self, known: Any, quantiles: Sequence[float] = TENTHS) -> Any:
         """Return forecasts given what is assumed of the future.

@@ -26,11 +26,13 @@ def main(data: str, out: str, levels: str, horizon: int, windows: int, season: i
     nodes, sums, tags = aggregate(frame, [["all", *names[:depth]] for depth in range(len(names) + 1)])
     dates = np.sort(nodes["ds"].unique())
     methods = {
-        "ets": None,
-        "ets bottom-up": BottomUp(),
-        "ets mint_shrink": MinTrace("mint_shrink"),
-        "ets ols": MinTrace("ols"),
-        "ets wls_var": MinTrace("wls_var"),
+        "ets": (None, ""),
+        "ets bottom-up": (BottomUp(), "normality"),
+        "ets mint_shrink": (MinTrace("mint_shrink"), "normality"),
+        "ets ols": (MinTrace("ols"), "normality"),
+        "ets wls_var": (MinTrace("wls_var"), "normality"),
+        "ets bottom-up bootstrap": (BottomUp(), "bootstrap"),
+        "ets mint_shrink bootstrap": (MinTrace("mint_shrink"), "bootstrap"),
     }
     parts, begin = [], time.process_time()
     for window in range(windows):
@@ -38,16 +40,16 @@ def main(data: str, out: str, levels: str, horizon: int, windows: int, season: i
         model = StatsForecast([AutoETS(season_length=season)], freq=freq, n_jobs=1)
         base = model.forecast(df=nodes[nodes["ds"] <= last], h=horizon, fitted=True, level=LEVELS)
         inside = model.forecast_fitted_values()
-        reconciler = HierarchicalReconciliation([method for method in methods.values() if method is not None])
-        made = reconciler.reconcile(Y_hat_df=base, Y_df=inside, S_df=sums, tags=tags, level=LEVELS,
-                                    intervals_method="normality")  # fmt: skip
-        made = made.sort_values(["unique_id", "ds"])
-        steps = made.groupby("unique_id").cumcount()
-        for name, method in methods.items():
-            column = "AutoETS" if method is None else next(
-                c for c in made.columns if c.startswith("AutoETS/") and "-lo-" not in c and "-hi-" not in c
-                and type(method).__name__ in c and (getattr(method, "method", "") in c)
-            )  # fmt: skip
+        for name, (method, kind) in methods.items():
+            made: Any = base
+            column = "AutoETS"
+            if method is not None:
+                reconciler = HierarchicalReconciliation([method])
+                made = reconciler.reconcile(Y_hat_df=base, Y_df=inside, S_df=sums, tags=tags, level=LEVELS,
+                                            intervals_method=kind)  # fmt: skip
+                column = next(c for c in made if c.startswith("AutoETS/") and "-lo-" not in c and "-hi-" not in c)
+            made = made.sort_values(["unique_id", "ds"])
+            steps = made.groupby("unique_id").cumcount()
             part = pd.DataFrame({"method": name, "unique_id": made["unique_id"], "window": window, "step": steps})
             part["0.5"] = made[column]
             for level in LEVELS:

@@ -55,6 +55,31 @@ def test_a_trained_model_writes_paths_that_add_up(folder, monkeypatch):
     _check(paths.pivot(index=["path", "date"], columns=["region", "shop"], values="value"))
 
 
+def test_steps_of_a_file_add_up_to_periods(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    arguments = ["forecast", "sales.csv", "--item", "region", "shop", "--horizon", "14", "--aggregate", "week"]
+    assert main([*arguments, "--output", "weeks.csv"]) == 0
+    table = pd.read_csv("weeks.csv", parse_dates=["date"])
+    assert list(table.columns[:5]) == ["region", "shop", "date", "period", "mean"]
+    _check_weeks(table, ["region", "shop"], "mean")
+    assert (folder / "weeks.png").is_file()
+    assert "7 days of the horizon are in no whole 'week'" in capsys.readouterr().err
+
+
+def test_paths_of_a_trained_model_add_up_to_periods(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    arguments = ["predict", "run", "--aggregate", "week", "--prediction_length", "11", "--num_samples", "20"]
+    assert main([*arguments, "--paths", "--output", "weeks.csv"]) == 0
+    _check_weeks(pd.read_csv("weeks.csv", parse_dates=["date"]), ["region", "shop", "path"], "value")
+
+
+def _check_weeks(table, keys, name):
+    days, weeks = table[table["period"] == "day"], table[table["period"] == "week"]
+    assert weeks["date"].unique().tolist() == [pd.Timestamp("2024-03-04")]
+    within = days[days["date"].between("2024-03-04", "2024-03-10")]
+    np.testing.assert_allclose(weeks.set_index(keys)[name], within.groupby(keys)[name].sum(), atol=1e-6)
+
+
 def test_a_summing_matrix_is_a_hierarchy_too(folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert main(["predict", "run", "--hierarchy", "sums.csv", "--output", "sums-out.csv"]) == 0
@@ -69,6 +94,9 @@ def test_a_summing_matrix_is_a_hierarchy_too(folder, monkeypatch):
         (["--hierarchy", "region/store"], "there is no column 'store'"),
         (["--hierarchy", "region/shop", "--start", "each"], "with --start common"),
         (["--hierarchy", "region/shop", "--known", "sales.csv"], "without --known"),
+        (["--aggregate", "week", "--start", "each"], "--aggregate goes with a file as --output, without --known"),
+        (["--aggregate", "fortnight"], "expected --aggregate to be 'hour', 'day'"),
+        (["--aggregate", "month"], "no whole 'month' lies within the horizon of 5 days"),
         (["--hierarchy", "none.csv"], "there is no summing matrix none.csv"),
     ],
 )

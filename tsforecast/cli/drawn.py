@@ -1,21 +1,19 @@
 """Pictures and the page of a report of `evaluate`."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from gluonts.model import Predictor
+from gluonts.model import Forecast
+from numpy.typing import NDArray
 
 from tsforecast.cli.answers import heading
-from tsforecast.cli.commands import Evaluate
 from tsforecast.data import ForecastTask
 from tsforecast.data.calendar.frequency import steps_in_words
 from tsforecast.data.calendar.stamps import stamps_of
-from tsforecast.data.task import instances
 from tsforecast.data.windows import collate, cut
 from tsforecast.evaluation import Evaluation
 from tsforecast.evaluation.metrics import flat
@@ -38,19 +36,28 @@ from tsforecast.plots.pages.comparison import page as comparison
 from tsforecast.plots.pages.scores import score_sections
 from tsforecast.wording import counted, shortened
 
-_ON_PAGE = 24  # series whose forecasts are on the page, at least
+ON_PAGE = 24  # series whose forecasts are on the page, at least
 _HISTORY = 2000  # steps that are smoothed before a picture of the components, at most
 _REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
 
 
 def page(
-    chosen: Evaluate, task: ForecastTask, evaluation: Evaluation, predictor: Predictor, record: Mapping[str, Any]
+    task: ForecastTask,
+    evaluation: Evaluation,
+    entries: Sequence[dict[str, Any]],
+    forecasts: Sequence[Forecast],
+    record: Mapping[str, Any],
 ) -> Page:
-    """Return the page of a report: scores, their charts, and rolling forecasts of more series than pictures show."""
-    part = replace(task, entries=spread(task, evaluation, max(chosen.plot_series, _ON_PAGE)))
-    pasts, _ = instances(part.test("rolling"))
-    forecasts = predictor.predict(pasts, num_samples=chosen.num_samples)
-    charts = forecast_charts(part.entries, forecasts, targets=task.targets, unit=task.unit)
+    """Return the page of a report: scores, their charts, and rolling forecasts of some series.
+
+    Args:
+        task: What was scored.
+        evaluation: Its scores.
+        entries: The series with charts.
+        forecasts: Rolling, of these.
+        record: Of the run.
+    """
+    charts = forecast_charts(entries, forecasts, targets=task.targets, unit=task.unit)
     contenders = [
         Contender(name, {p: flat(s.overall) for p, s in scores.items()}, {}, name in evaluation.deviations)
         for name, scores in evaluation.scores.items()
@@ -69,9 +76,14 @@ def spread(task: ForecastTask, evaluation: Evaluation, count: int) -> list[dict[
     """Series from the best to the worst rolling score of the model, evenly between: a picture must not choose."""
     scores = evaluation.scores[evaluation.model]["rolling"].per_series["crps"]
     order = np.argsort(scores.to_numpy(), kind="stable")  # NaN, where nothing was observed, comes last
-    places = np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))
     by_item = {str(entry["item_id"]): entry for entry in task.entries}
-    return [by_item[str(scores.index[order[place]])] for place in places]
+    return [by_item[str(scores.index[place])] for place in evenly(order, count)]
+
+
+def evenly(rows: Sequence[Any] | NDArray[Any], count: int) -> list[Any]:
+    """Return so many rows, with the first and the last and evenly between."""
+    places = np.unique(np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(int))
+    return [rows[place] for place in places]
 
 
 def draw(folder: Path, task: ForecastTask, forecasts: dict[str, list[Any]], evaluation: Evaluation) -> list[Path]:

@@ -138,13 +138,16 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
         if result is not None:
             written += _report_adaptation(report, evaluation, result, marks if chosen.plot_series > 0 else None)
         if chosen.plot_series > 0:
-            part = replace(task, entries=drawn.spread(task, evaluation, chosen.plot_series))
-            forecasts = {}
+            shown = drawn.spread(task, evaluation, max(chosen.plot_series, drawn.ON_PAGE))
+            part = replace(task, entries=drawn.evenly(shown, chosen.plot_series))
+            items, forecasts = {str(entry["item_id"]) for entry in part.entries}, {}
             for protocol in PROTOCOLS if task.windows > 1 else PROTOCOLS[:1]:
-                pasts, _ = instances(part.test(protocol))
+                of_all = protocol == "rolling"  # the page has more series than pictures have
+                pasts, _ = instances((replace(task, entries=shown) if of_all else part).test(protocol))
                 forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
+            page = drawn.page(task, evaluation, shown, forecasts["rolling"], opened.record)
+            forecasts["rolling"] = [one for one in forecasts["rolling"] if str(one.item_id) in items]
             written += drawn.draw(report / "plots", part, forecasts, evaluation)
-            page = drawn.page(chosen, task, evaluation, predictor_for("rolling"), record)
             written.append(page.save(report / PAGE))
             inspection = replace(part, entries=inspected or part.entries)
             written += drawn.draw_insights(report / "plots", predictor, inspection, evaluation.model, marks)

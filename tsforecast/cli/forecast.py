@@ -18,7 +18,7 @@ from tsforecast.data.hierarchy import find_hierarchy, with_levels
 from tsforecast.data.task import with_windows
 from tsforecast.evaluation.baselines import fit_baseline
 from tsforecast.evaluation.scores import score
-from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.at_once import fitted, with_all_sums
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.plots import plot_forecasts, save_figure
 from tsforecast.wording import counted
@@ -56,12 +56,12 @@ def run(chosen: Chosen) -> int:
     drawn: list[Forecast] = []
     weights: dict[str, float] = {}
     torch.manual_seed(chosen.seed)
-    if tree is None:
+    if tree is None and not chosen.aggregate:
         num_samples = 0 if predictor.has_marginals else None
         found = forecast_tables.weighed(predictor.predict(ahead.latest, num_samples=num_samples), weights)
     else:
-        found = predictor.predict_sums(ahead, tree, seed=chosen.seed)
-    forecasts = _kept(found, drawn, chosen.plot_series)
+        found = with_all_sums(predictor, ahead, tree, chosen.aggregate or (), seed=chosen.seed)
+    forecasts = _kept(found, drawn, chosen.plot_series, ahead.freq)
     forecast_tables.write(forecasts, levels, ahead.targets, task.columns, out)
     _tell(predictor, weights, len(ahead.entries))
     log.info("%s: forecasts of %d series, %s of %r each", out, len(ahead.entries), _steps(task), task.freq)
@@ -114,10 +114,10 @@ def _compare(predictor: StateSpacePredictor, task: ForecastTask | None) -> None:
         log.warning("seasonal naive forecasts were better there: `tsforecast train --data FILE` compares more models")
 
 
-def _kept(forecasts: Iterable[Forecast], drawn: list[Forecast], count: int) -> Iterator[Forecast]:
-    """Return forecasts as they come, and keep the first of them to be drawn."""
+def _kept(forecasts: Iterable[Forecast], drawn: list[Forecast], count: int, freq: str) -> Iterator[Forecast]:
+    """Return forecasts as they come, and keep the first of steps to be drawn."""
     for forecast in forecasts:
-        if len(drawn) < count:
+        if len(drawn) < count and forecast.start_date.freqstr == freq:
             drawn.append(forecast)
         yield forecast
 

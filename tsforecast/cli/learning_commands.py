@@ -129,7 +129,7 @@ class Optimise(BeliefSettings, SeedOptions, RunOptions):
         metavar="NAME", nargs="+", later=True)  # fmt: skip
     limits: list[str] = option([], "columns of the file, and the largest number that each may have",
         metavar="NAME:MOST", nargs="+", later=True)  # fmt: skip
-    acquisition: str = option("thompson", "thompson: the least of a draw; ei: expected improvement under a Gaussian "
+    acquisition: str = option("mixed", "thompson: the least of a draw; ei: expected improvement under a Gaussian "
         "process; mixed: both in turn", choices=("thompson", "ei", "mixed"), later=True)  # fmt: skip
     points: int = option(1, "how many points of the file are next", least=1)
     maximise: bool = option(False, "look for the largest values, of the file")

@@ -100,6 +100,8 @@ class HierarchyOptions(Command):
 
     hierarchy: Names = option(None, "columns that nest, from the top, such as region/shop, several such groups that "
         "cross, or a .csv file of a summing matrix: forecasts of all sums, which add up", nargs="+")  # fmt: skip
+    aggregate: Names = option(None, "month, quarter, ..: also forecasts of sums over whole ones, to which steps add up",
+        nargs="+")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.opened import Opened
 from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets.survey import read_survey
-from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
+from tsforecast.data.hierarchy import find_hierarchy, with_levels
+from tsforecast.forecasting.at_once import with_all_sums
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
 from tsforecast.progress import follow
@@ -37,8 +38,8 @@ def run(chosen: Predict) -> int:
         return irregular.answer("predict", chosen, opened.folder, opened.trained)
     irregular.refuse_times(chosen)
     length, columns = opened.length, opened.columns
-    if chosen.hierarchy is not None:
-        return _sums(chosen, chosen.hierarchy, opened, levels, out)
+    if chosen.hierarchy is not None or chosen.aggregate:
+        return _sums(chosen, opened, levels, out)
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:
             raise ValueError("--known goes with a file as --output")
@@ -75,16 +76,19 @@ def run(chosen: Predict) -> int:
     return 0
 
 
-def _sums(chosen: Predict, given: Given, opened: Opened, levels: tuple[float, ...], out: Path) -> int:
-    """Writes forecasts of a hierarchy that add up."""
+def _sums(chosen: Predict, opened: Opened, levels: tuple[float, ...], out: Path) -> int:
+    """Writes forecasts of a hierarchy or over periods that add up."""
+    name = "--hierarchy" if chosen.hierarchy is not None else "--aggregate"
     if chosen.known is not None or chosen.start != "common" or not bulk_options.is_table(chosen):
-        raise ValueError("--hierarchy goes with a file as --output, without --known, and with --start common")
-    columns = opened.columns
-    task = opened.beyond(chosen.data, with_levels(columns, given))
-    tree, nodes = find_hierarchy(given, task.ending_together(), columns.items)
-    found = opened.predictor().predict_sums(nodes, tree, chosen.num_samples if chosen.paths else None, chosen.seed)
+        raise ValueError(f"{name} goes with a file as --output, without --known, and with --start common")
+    columns, tree = opened.columns, None
+    task = opened.beyond(chosen.data, with_levels(columns, chosen.hierarchy)).ending_together()
+    if chosen.hierarchy is not None:
+        tree, task = find_hierarchy(chosen.hierarchy, task, columns.items)
+    num_samples = chosen.num_samples if chosen.paths else None
+    found = with_all_sums(opened.predictor(), task, tree, chosen.aggregate or (), num_samples, chosen.seed)
     forecast_tables.write(found, None if chosen.paths else levels, columns.targets, task.columns, out)
-    log.info("%s: forecasts of %d sums and %d series", out, len(tree.aggregates), len(tree.bottoms))
+    log.info("%s: forecasts of %d series and sums", out, len(found))
     return 0
 
 

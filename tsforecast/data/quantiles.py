@@ -10,7 +10,7 @@ from gluonts.model import Forecast, QuantileForecast, SampleForecast
 from numpy.typing import NDArray
 
 from tsforecast.data.calendar.stamps import stamps_of
-from tsforecast.data.tables.naming import as_read, cells_of
+from tsforecast.data.tables.naming import PERIOD, as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 
 TENTHS = tuple(k / 10 for k in range(1, 10))
@@ -77,7 +77,8 @@ def forecast_frame(
         columns: Of the data, whose names of items and time stamps the table has; None for `item_id` and `timestamp`.
 
     Returns:
-        `item_id`, `timestamp` (as rows of the data would be dated), `target` where there are several, then `mean` and a
+        `item_id`, `timestamp` (as rows of the data would be dated), `period` where there are sums over some, `target`
+        where there are several, then `mean` and a
         column for each quantile, or `path` and `value`.
 
     Raises:
@@ -98,7 +99,11 @@ def _columns(forecast: Forecast, levels: tuple[float, ...] | None, targets: Sequ
         quantiles = forecast_quantiles(forecast, levels)
         values, keys = np.concatenate([forecast_mean(forecast)[None], quantiles]), ["mean", *map(str, levels)]
     stamps = stamps_of(forecast.start_date, values.shape[1], forecast.info)
-    return long_columns(forecast.item_id, stamps, values, keys, targets)
+    found = long_columns(forecast.item_id, stamps, values, keys, targets)
+    if name := (forecast.info or {}).get(PERIOD):
+        period = {PERIOD: np.full(len(found["timestamp"]), name, dtype=object)}
+        found = {"item_id": found.pop("item_id"), "timestamp": found.pop("timestamp")} | period | found
+    return found
 
 
 def long_columns(

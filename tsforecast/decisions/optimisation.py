@@ -41,7 +41,7 @@ class Optimiser:
         ascent: How.
         initial: Sobol points to begin with.
         seed: Of all that is random.
-        acquisition: "thompson", "ei" for expected improvement, or "mixed" for both in turn.
+        acquisition: "mixed" for both in turn, "thompson" or "ei" for one of them.
         snap: Moves points to those that can be evaluated, such as whole numbers; None where all can.
 
     Raises:
@@ -55,7 +55,7 @@ class Optimiser:
     ascent: Ascent = dataclasses.field(default_factory=Ascent)
     initial: int = 10
     seed: int = 0
-    acquisition: str = "thompson"
+    acquisition: str = "mixed"
     snap: Function | None = None
 
     def __post_init__(self) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from gluonts.model.forecast import SampleForecast
 
-from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
+from tsforecast.data.hierarchy import Given, Hierarchy, find_hierarchy, with_levels
+from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_lists, columns_of
@@ -18,6 +20,7 @@ from tsforecast.forecasting.grid_training import GridTraining, build_kernels
 from tsforecast.forecasting.grid_windows import training_loader
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.temporal import joint_forecasts, with_sums
 from tsforecast.models.parts.parameter_groups import learning_rate_factor
 
 log = logging.getLogger(__name__)
@@ -40,6 +43,7 @@ def forecast(
     start: str = "common",
     seed: int = 0,
     hierarchy: Given | None = None,
+    aggregate: str | Sequence[str] = (),
 ) -> Any:
     """Return forecasts beyond the end of all series of a table.
 
@@ -56,25 +60,54 @@ def forecast(
         seed: Of what is random in training.
         hierarchy: Columns that nest, such as "region/shop", or a summing matrix, see `tsforecast.data.hierarchy`: all
             sums are forecast, too, and add up.
+        aggregate: Periods, such as "month" or ("quarter", "year"), see `tsforecast.data.periods`: sums over those that
+            are whole within the horizon are forecast, too, and steps add up to them.
 
     Returns:
         A row for each series and step, in the columns of the table and a frame of its kind, see
-        `StateSpacePredictor.predict_frame`.
+        `StateSpacePredictor.predict_frame`; with `aggregate` a row for each period, too, named by a column `period`.
 
     Raises:
         ValueError: If the table is not as expected; the message says what is, and names the row.
     """
     levels = check_levels(quantiles)
     roles = columns_of(columns)
-    task = read_task(data, freq, horizon, 0, columns=with_levels(roles, hierarchy), beyond=hierarchy is not None)
-    if hierarchy is not None:
+    has_sums = hierarchy is not None or bool(aggregate)
+    task = read_task(data, freq, horizon, 0, columns=with_levels(roles, hierarchy), beyond=has_sums)
+    if has_sums:
         if start != "common":
-            raise ValueError(f"expected start='common' with a hierarchy, whose sums are of one date, got {start!r}")
-        tree, task = find_hierarchy(hierarchy, task.ending_together(), roles.items)
-        found = fitted(task, seed).predict_sums(task, tree, seed=seed)
+            raise ValueError(f"expected start='common' with a hierarchy or periods, got {start!r}")
+        task, tree = task.ending_together(), None
+        if hierarchy is not None:
+            tree, task = find_hierarchy(hierarchy, task, roles.items)
+        found = with_all_sums(fitted(task, seed), task, tree, aggregate, seed=seed)
         return alike(forecast_frame(found, levels, (), task.columns), data)
     predictor = fitted(task, seed)
     return predictor.predict_frame(data, levels, 0, task.columns, start)
+
+
+def with_all_sums(
+    predictor: StateSpacePredictor,
+    task: ForecastTask,
+    tree: Hierarchy | None,
+    aggregate: str | Sequence[str],
+    num_samples: int | None = None,
+    seed: int = 0,
+) -> list[SampleForecast]:
+    """Return forecasts of series, and of their sums in a hierarchy and over periods, which add up.
+
+    Args:
+        predictor: Of the series.
+        task: The series, or nodes of the hierarchy, which end together.
+        tree: The hierarchy; None for none.
+        aggregate: Periods, see `tsforecast.data.periods.find_periods`; empty for none.
+        num_samples: Number of sample paths; None for as many as there is room for.
+        seed: Of the paths.
+    """
+    periods = find_periods(aggregate, task) if aggregate else []
+    found: Any = joint_forecasts(predictor, task, num_samples, seed) if tree is None else (
+        predictor.predict_sums(task, tree, num_samples, seed))  # fmt: skip
+    return [*(with_sums(found, periods, task.freq) if periods else found)]
 
 
 def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:

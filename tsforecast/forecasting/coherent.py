@@ -182,7 +182,7 @@ def coherent_forecasts(
     tree: Hierarchy,
     num_samples: int | None = None,
     seed: int = 0,
-) -> list[Forecast]:
+) -> list[SampleForecast]:
     """Return forecasts of all sums and series of a hierarchy, with joint sample paths that add up.
 
     Args:
@@ -194,11 +194,15 @@ def coherent_forecasts(
     """
     forecasts = list(predict(task.latest))
     marginals, joint = Marginals.of(forecasts), Joint.of(predict, task)
-    room = _VALUES // marginals.mean.size
-    count = int(np.clip(room, *_PATHS)) if num_samples is None else num_samples
+    count = path_count(marginals.mean.size) if num_samples is None else num_samples
     positive = np.array([not (entry["target"] < 0).any() for entry in task.entries[-len(tree.bottoms) :]])
     paths = joint_paths(marginals, tree, joint, count, positive, np.random.default_rng(seed))
     return _forecasts(forecasts, paths, tree)
+
+
+def path_count(values: int) -> int:
+    """Return the number of paths of so many values that there is room for, up to 1000."""
+    return int(np.clip(_VALUES // values, *_PATHS))
 
 
 def joint_paths(
@@ -225,11 +229,9 @@ def joint_paths(
     steps, first = marginals.mean.shape[1], len(tree.places[0])
     drawn = joint.drawn.sample(count, steps, rng)
     drawn = np.einsum("hk,nks->nhs", np.linalg.cholesky(joint.over_time), drawn, optimize=True)
-    middles = np.array([NormalDist().inv_cdf(level) for level in (np.arange(count) + 0.5) / count])
     paths = np.empty((count, steps, len(deviations)))
     for step in range(steps):
-        # Ranks keep the dependence; evenly spaced scores have the marginals without the noise of draws.
-        scores = middles[np.argsort(np.argsort(drawn[:, step], axis=1), axis=1)]
+        scores = even_scores(drawn[:, step])
         values = marginals.values(step, scores)
         series = SumConditioning(sums, deviations[:, step], joint.weighed).series(values)
         by_factor = positive & (marginals.quantiles[first:, step, 0] <= 0)
@@ -248,11 +250,21 @@ def joint_paths(
     return paths
 
 
-def _forecasts(forecasts: Sequence[Forecast], paths: Array, tree: Hierarchy) -> list[Forecast]:
+def even_scores(drawn: Array) -> Array:
+    """Return evenly spaced standard normal scores in the order of draws (row, sample).
+
+    Ranks keep the dependence of rows; the scores have the marginals without the noise of draws.
+    """
+    count = drawn.shape[1]
+    middles = np.array([NormalDist().inv_cdf(level) for level in (np.arange(count) + 0.5) / count])
+    return middles[np.argsort(np.argsort(drawn, axis=1), axis=1)]
+
+
+def _forecasts(forecasts: Sequence[Forecast], paths: Array, tree: Hierarchy) -> list[SampleForecast]:
     """Return a forecast for each sum and series."""
     names = (*tree.aggregates, *tree.bottoms)
     parts = zip(names, tree.expanded(forecasts), tree.expanded([*paths.transpose(2, 0, 1)]), strict=True)
-    found: list[Forecast] = []
+    found = []
     for name, like, own in parts:
         info = dict(like.info or {})
         if cells := tree.cells.get(name, info.get(CELLS)):  # as text, beside the word for all

@@ -224,7 +224,7 @@ class StateSpacePredictor(RepresentablePredictor):
 
     def predict_sums(
         self, nodes: ForecastTask, tree: Hierarchy, num_samples: int | None = None, seed: int = 0
-    ) -> list[Forecast]:
+    ) -> list[SampleForecast]:
         """Return forecasts that add up, of all sums and series of a hierarchy; see `coherent_forecasts`.
 
         Args:

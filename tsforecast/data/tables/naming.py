@@ -14,6 +14,7 @@ from tsforecast.data.tables.table import Table
 log = logging.getLogger(__name__)
 
 CELLS = "cells"  # in `info` of entries and forecasts: the cells that name the series, where these are not its item
+PERIOD = "period"  # in `info` of forecasts: what each value is of, such as a month; and the column of it
 _NAMES = "names"  # in `attrs` of a table: its columns of items and time stamps
 Cells = Mapping[str, tuple[Any, ...]]
 
