@@ -37,7 +37,7 @@ def test_a_training_measures_its_steps_and_takes_fewer_windows(monkeypatch):
         assert torch.equal(before, torch.get_rng_state())
         return 2**30 // 3  # as if it were much more
 
-    monkeypatch.setattr("tsforecast.forecasting.grid_training.bytes_of_step", measured)
+    monkeypatch.setattr("tsforecast.forecasting.grid_windows.bytes_of_step", measured)
     estimator.train(entries)
     loss = ForecasterInTraining.training_step
     assert seen[0] > 4 * 35  # a number of each step, at least
