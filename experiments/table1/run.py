@@ -145,12 +145,14 @@ def train(job: Job, folder: pathlib.Path) -> dict[str, Any]:
         call([*command, "--output", str(folder)])
     record = json.loads((folder / "run.json").read_text())
     call(["evaluate.py", str(folder), "--baselines", "none"])
-    with (folder / "metrics.csv").open(newline="") as stream:
-        iterations = max(int(row["step"]) for row in csv.DictReader(stream)) + 1
+    steps = []  # a bank that only conditions takes none
+    if (folder / "metrics.csv").exists():
+        with (folder / "metrics.csv").open(newline="") as stream:
+            steps = [int(row["step"]) for row in csv.DictReader(stream)]
     return {
         "budget_s": BUDGET_SECONDS[dataset],
         "train_s": round(record["seconds"] + record.get("selection", {}).get("seconds", 0)),
-        "iterations": iterations,
+        "iterations": max(steps, default=-1) + 1,
         "commit": record["commit"],
         "command": "python " + " ".join(command),
     }
