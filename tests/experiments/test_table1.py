@@ -237,7 +237,12 @@ def test_figures_of_benchmarks_are_on_their_own_pages(scripts):
     leaderboard = scripts["leaderboard"]
     assert set(leaderboard.pages()) == {leaderboard.README, leaderboard.PAGE}
     generated = importlib.import_module("experiments.pages").pages()
-    assert {page.parent.name for page in generated} - {leaderboard.ROOT.name} == {"benchmarks", "docs", "hierarchies", "notebooks"}
+    assert {page.parent.name for page in generated} - {leaderboard.ROOT.name} == {
+        "benchmarks",
+        "docs",
+        "hierarchies",
+        "notebooks",
+    }
     assert [page.name for page in generated if page.parent.name == "docs"] == ["releases.md"]
 
 

@@ -20,7 +20,7 @@ from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.clock_training import ClockTraining, default_epochs
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
-from tsforecast.forecasting.grid_training import BATCH, CURVES, GridTraining
+from tsforecast.forecasting.grid_training import BATCH, CURVES, NO_EFFECTS, GridTraining
 from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset, with_regimes
@@ -90,7 +90,8 @@ class StateSpaceEstimator(AbstractEstimator):
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
         effects: Of covariates: "curves" are fitted in closed form and taken from the targets, see
             `tsforecast.data.effects`, and the model sees what is left; "given" leaves covariates to the model, which
-            has a straight line for each, or a network. "auto" takes curves in bank, gls, issm and pool of one target.
+            has a straight line for each, or a network; "none" leaves them out. "auto" takes curves in bank, gls, issm
+            and pool of one target.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models
             with a switch on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but
             the weights of its structures, by the past of each series.
@@ -133,7 +134,7 @@ class StateSpaceEstimator(AbstractEstimator):
         at_least(1, num_batches_per_epoch=num_batches_per_epoch)
         at_least(0, context_length=context_length, train_length=train_length, plateau=plateau, time_budget=time_budget)
         one_of(WEIGHTS, series_weights=series_weights)
-        one_of((AUTO, CURVES, "given"), effects=effects)
+        one_of((AUTO, CURVES, "given", NO_EFFECTS), effects=effects)
         self.model, self.preset, self.models, self.seed, self.effects = model, preset, models, seed, effects
         self.plateau, self.time_budget = plateau or 0.0, time_budget
         self.prediction_length, self.history_length = prediction_length, history_length

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 64
 _LONG_CONTEXT = 1000
-CURVES = "curves"
+CURVES, NO_EFFECTS = "curves", "none"
 _CURVED = ("bank", "gls", "issm", "pool")  # models from whose targets effects are taken by default
 
 
@@ -133,7 +133,7 @@ class GridTraining:
 
         Args:
             data: GluonTS data entries.
-            wanted: "curves", "given" or "auto", see `StateSpaceEstimator`.
+            wanted: "curves", "given", "none" or "auto", see `StateSpaceEstimator`.
             from_predictor: A predictor to start from, whose effects stay.
         """
         if from_predictor is not None:
@@ -142,12 +142,14 @@ class GridTraining:
         first = next(iter(data), None)
         bends = self.hyperparameters.get("transformation", "auto") in ("auto", "none", "symlog", "symsqrt", "asinh")
         usual = self.model in _CURVED and bends and "likelihood" not in self.hyperparameters
-        if wanted not in (CURVES, *([AUTO] if usual else [])) or not len((first or {}).get(COVARIATES, ())):
+        if wanted not in (CURVES, NO_EFFECTS, *([AUTO] if usual else [])) or not len((first or {}).get(COVARIATES, ())):
             return self
         self.check(data, self.prediction_length if self.far else self.train_horizon)
         found = fit_effects(data, self.freq)
         if found is None:
             log.info("covariates are given to %s as they are: none varies, or there are several targets", self.model)
+        elif wanted == NO_EFFECTS:
+            found = found.none
         else:
             log.info("%s", found)
         return replace(self, effects=found)

@@ -175,7 +175,7 @@ def _fitted(
         coefficients, columns = found.coefficients[:width] / spreads, np.concatenate(sample.columns)[:, :width]
         doubt = _factor(found.covariance[:width, :width], columns) / spreads[:, None]
         return Effects(basis, count, scale, centres, coefficients, doubt, own, names, lowest)
-    return Effects(basis, count, bend or np.inf, np.zeros(0), np.zeros(0), np.zeros((0, 0)), {}, names, lowest)
+    return Effects(basis, count, np.inf, np.zeros(0), np.zeros(0), np.zeros((0, 0)), {}, names, lowest).none
 
 
 def _sample(
