@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from gluonts.model.forecast import SampleForecast
 
+from tsforecast.data.effects.effects import COVARIATES
 from tsforecast.data.hierarchy import Given, Hierarchy, find_hierarchy, with_levels
 from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
@@ -152,10 +153,11 @@ def _effects(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> st
 
     A bank that only conditions forecasts these windows with and without effects that are fitted to what lies before.
     """
-    if not any(np.size(entry.get("feat_dynamic_real", ())) for entry in entries) or np.ndim(entries[0]["target"]) > 1:
-        return AUTO
+    if not any(np.size(entry.get(COVARIATES, ())) for entry in entries) or np.ndim(entries[0]["target"]) > 1:
+        return AUTO  # of several targets the model has the effects
     held_out = comparison(ForecastTask(task.name, task.freq, task.prediction_length, 0, entries), seed)
     if held_out is None:
+        log.info("effects of covariates are kept without a comparison: most series are too short for a window")
         return AUTO
     values = values_of(held_out)
     share, score = shares_of(held_out, values, "equal"), {}

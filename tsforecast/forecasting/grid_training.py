@@ -11,7 +11,7 @@ from tsforecast.core import kernels
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.checks import check_entries, refuse_endless
 from tsforecast.data.effects.effects import COVARIATES, Effects
-from tsforecast.data.effects.fitting import fit_effects
+from tsforecast.data.effects.fitting import fit_effects, no_effects
 from tsforecast.data.effects.taken import Adjusted
 from tsforecast.data.past import PAST, WithPast, count_past
 from tsforecast.data.transform import Prepare
@@ -145,11 +145,11 @@ class GridTraining:
         if wanted not in (CURVES, NO_EFFECTS, *([AUTO] if usual else [])) or not len((first or {}).get(COVARIATES, ())):
             return self
         self.check(data, self.prediction_length if self.far else self.train_horizon)
+        if wanted == NO_EFFECTS:
+            return replace(self, effects=no_effects(data, self.freq))
         found = fit_effects(data, self.freq)
         if found is None:
             log.info("covariates are given to %s as they are: none varies, or there are several targets", self.model)
-        elif wanted == NO_EFFECTS:
-            found = found.none
         else:
             log.info("%s", found)
         return replace(self, effects=found)

@@ -9,7 +9,7 @@ import pytest
 from tsforecast import load_task
 from tsforecast.data.effects.curves import curves_of
 from tsforecast.data.effects.effects import COVARIATES, Effects
-from tsforecast.data.effects.fitting import fit_effects
+from tsforecast.data.effects.fitting import fit_effects, no_effects
 from tsforecast.data.effects.regression import fit
 from tsforecast.data.effects.screening import blocks_of, useless
 
@@ -97,3 +97,9 @@ def test_a_small_effect_stays_where_none_is_dropped():
         y = x @ [1.0, slope, 0.0] + rng.normal(size=401)
         found = fit([x], [y], groups, (1,), 6)
         assert useless(blocks_of([x], [y], (1,), found), groups, owners) == ({1, 2} if slope == 0 else {2})
+
+
+def test_no_effects_of_several_targets_are_refused():
+    entry = {"start": pd.Period("2020-01-01", "D"), "target": np.ones((2, 50)), "feat_dynamic_real": np.ones((1, 50))}
+    with pytest.raises(ValueError, match="one target where effects are 'none'"):
+        no_effects([entry], "D")

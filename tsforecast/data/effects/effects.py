@@ -1,7 +1,7 @@
 """Effects of covariates on series: estimated in closed form, taken from the data, and given back to forecasts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -71,12 +71,6 @@ class Effects:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"expected effects of covariates, got {record!r:.80} ({error})") from error
         return found
-
-    @property
-    def none(self) -> "Effects":
-        """Return effects of no covariate, of the same data."""
-        basis, no = replace(self.basis, signals=(), pairs=()), np.zeros(0)
-        return replace(self, basis=basis, bend=np.inf, centres=no, coefficients=no, doubt=np.zeros((0, 0)), own={})
 
     def __str__(self) -> str:
         """Return a line about the fit."""

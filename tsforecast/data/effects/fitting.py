@@ -59,6 +59,24 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
     return _KNOWN[key]
 
 
+def no_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects:
+    """Return effects of no covariate, by which a model sees none of them.
+
+    Args:
+        data: GluonTS data entries with `feat_dynamic_real`.
+        freq: Their frequency.
+
+    Raises:
+        ValueError: If targets are several.
+    """
+    entries = _with_values(data)
+    if any(np.ndim(entry["target"]) > 1 for entry in entries):
+        raise ValueError("expected one target where effects are 'none', got several: leave covariates out of the data")
+    found = _fitted(entries, freq, Basis(freq, (), "", ()))
+    assert found is not None
+    return found
+
+
 def refit_without(data: Iterable[dict[str, Any]], effects: Effects, column: int) -> Effects:
     """Return effects of all covariates but one, with the same columns and on the same scale as others.
 
@@ -142,7 +160,8 @@ def _fitted(
     sizes = [size_of(target) for target in targets]
     some = np.random.default_rng(0).permutation(len(entries))[:_MOST]
     last = max(_ROWS // len(some), 1)
-    if len(some) < len(entries) or max(map(len, targets)) > last:
+    is_fitted = basis is None or bool(basis.signals)
+    if is_fitted and (len(some) < len(entries) or max(map(len, targets)) > last):
         log.info("effects of covariates: %d of %d series, %d steps at most", len(some), len(entries), last)
     covariates = [as_numbers(entries[k][COVARIATES]).astype(np.float64).T[: len(targets[k])] for k in some]
     given, count = basis, covariates[0].shape[1]
@@ -175,7 +194,7 @@ def _fitted(
         coefficients, columns = found.coefficients[:width] / spreads, np.concatenate(sample.columns)[:, :width]
         doubt = _factor(found.covariance[:width, :width], columns) / spreads[:, None]
         return Effects(basis, count, scale, centres, coefficients, doubt, own, names, lowest)
-    return Effects(basis, count, np.inf, np.zeros(0), np.zeros(0), np.zeros((0, 0)), {}, names, lowest).none
+    return Effects(basis, count, np.inf, np.zeros(0), np.zeros(0), np.zeros((0, 0)), {}, names, lowest)
 
 
 def _sample(
