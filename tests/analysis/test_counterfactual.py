@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from tsforecast.analysis import counterfactual
-from tsforecast.analysis.counterfactual import Past, paths, whiten
+from tsforecast.analysis import counterfactual, whitening
+from tsforecast.analysis.counterfactual import paths
 from tsforecast.analysis.regression import (
     RegressionPrior,
     Whitened,
@@ -18,6 +18,7 @@ from tsforecast.analysis.regression import (
     sizes_of_growth,
 )
 from tsforecast.analysis.structures import _WEIGHTS, STRUCTURES, Grid, Point, StructuralModel, System
+from tsforecast.analysis.whitening import Past, whiten
 from tsforecast.core.seasonal import Season
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
@@ -84,7 +85,7 @@ def test_filters_whiten_as_the_restricted_likelihood_does(seasonal, gaps):
     grid = model.grid()
     found, _ = whiten(model, grid, System.of(model, grid, past.index), past)
     cov, free = covariance(steps, index[:steps, 0].numpy() if seasonal else None)
-    columns = counterfactual._columns(past)[:steps]
+    columns = whitening.columns_of(past)[:steps]
     for k in range(series):
         seen = observed[:, k].numpy()
         projected, _, degrees = restricted(cov[np.ix_(seen, seen)], free[seen])
@@ -213,6 +214,28 @@ def test_a_series_has_the_same_paths_in_a_batch_and_beside_one_with_gaps():
     torch.testing.assert_close(one_cov.gram[:, 0], own_cov.gram[:, 0])
     torch.testing.assert_close(ends.mean[:, 0], own_ends.mean[:, 0], rtol=1e-6, atol=1e-6)
     assert not torch.allclose(one_cov.gram[:, 1], own_cov.gram[:, 1])
+
+
+def test_series_of_the_same_controls_share_their_covariance_and_others_come_in_parts(monkeypatch):
+    """With coefficients that move: each series as it is alone, however many are filtered together."""
+    generator = torch.Generator().manual_seed(5)
+    values = torch.randn(40, 3, generator=generator, dtype=torch.float64)
+    controls = torch.randn(45, 1, 2, generator=generator, dtype=torch.float64).expand(-1, 3, -1)
+    alike = Past(values, torch.ones(40, 3, dtype=torch.bool), controls, torch.zeros(45, 0).long())
+    apart = dataclasses.replace(alike, controls=torch.cat([controls[:, :2], 2 * controls[:, 2:]], 1))
+    model = StructuralModel(moves=True)
+    grid = model.grid()
+    system = System.of(model, grid, alike.index)
+    monkeypatch.setattr(whitening, "_NEAR", 2 * len(grid.level) * 5**2)  # two series
+    for past, groups in ((alike, 1), (apart, 3)):
+        found, ends = whiten(model, grid, system, past)
+        assert ends.cov.shape[1] == groups
+        for k in range(3):
+            one, own = whiten(model, grid, system, past.part(torch.tensor([k])))
+            torch.testing.assert_close(found.gram[:, k], one.gram[:, 0])
+            torch.testing.assert_close(found.log_det[:, k], one.log_det[:, 0])
+            torch.testing.assert_close(ends.mean[:, k], own.mean[:, 0])
+            torch.testing.assert_close(ends.cov[:, k % groups], own.cov[:, 0])
 
 
 def test_steps_are_in_units_of_the_structure_that_they_belong_to():

@@ -14,60 +14,25 @@ models").
 import dataclasses
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tsforecast.analysis.regression import (
     Draws,
     RegressionPrior,
-    Whitened,
     draw,
     sizes_of_controls,
     sizes_of_growth,
 )
-from tsforecast.analysis.structures import UNKNOWN, Grid, StructuralModel, System
+from tsforecast.analysis.structures import Grid, StructuralModel, System
+from tsforecast.analysis.whitening import BLOCK, Ends, Past, columns_of, whiten
 from tsforecast.core.linalg import cholesky
 
 _CELLS = 30_000_000  # numbers at a time
-_BLOCK = 32  # steps whose inner products are taken together
 # Of Brodersen's priors: degrees of freedom, expected share of the variance that controls explain, and observations that
 # the prior of their coefficients is worth.
 _DF_LEVEL, _DF_NOISE, _R2, _SLAB = 32.0, 50.0, 0.8, 0.01
 _DF_NOTHING = 0.01
-
-
-@dataclasses.dataclass(frozen=True)
-class Past:
-    """Standardised series with their calendar and controls, before and after an intervention.
-
-    Attributes:
-        values: Before it; finite everywhere.
-        observed: False where missing.
-        controls: Over all steps.
-        index: Positions in the cycles of the seasons, over all steps.
-    """
-
-    values: Float[Tensor, "time series"]
-    observed: Bool[Tensor, "time series"]
-    controls: Float[Tensor, "steps series control"]
-    index: Int[Tensor, "steps season"]
-
-    def part(self, series: Tensor) -> "Past":
-        """Return the same of some series."""
-        return Past(self.values[:, series], self.observed[:, series], self.controls[:, series], self.index)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Ends:
-    """The beliefs of the filters at the end of the past; covariances in units of the variance of the noise.
-
-    Attributes:
-        mean: Of the states, from controls, time and the series.
-        cov: Of the states; one for all series if these have the same gaps.
-    """
-
-    mean: Float[Tensor, "point series state column"]
-    cov: Float[Tensor, "point group state state"]
 
 
 def paths(
@@ -91,8 +56,7 @@ def paths(
     columns = past.controls.shape[-1] + 2
     moving = past.controls.shape[-1] if model.moves else 0
     states = system.rows.shape[1] + moving
-    own = moving or not bool((past.observed == past.observed[:, :1]).all())
-    each = len(grid.level) * (states * (states if own else columns) + columns * _BLOCK)
+    each = len(grid.level) * (states * (columns if past.is_alike(model.moves) else states) + columns * BLOCK)
     each = max(each, num_samples * max(horizon * (1 + moving), states * columns))
     chunks = [
         _paths(model, grid, system, past.part(part), horizon, num_samples, generator)
@@ -114,15 +78,8 @@ def _paths(
     whitened, ends = whiten(model, grid, system, past)
     draws = draw(whitened, prior_of(model, grid, past), num_samples, generator)
     simulated = _simulate(model, grid, system, past, ends, draws, horizon, generator)
-    later = _columns(past)[len(past.values) :]
+    later = columns_of(past)[len(past.values) :]
     return simulated + torch.einsum("hsk,snk->snh", later, draws.coefficients)
-
-
-def _columns(past: Past) -> Float[Tensor, "steps series column"]:
-    """Return controls and time, counted from the middle of the past in units of it."""
-    steps, before = len(past.index), len(past.values)
-    time = (torch.arange(steps, dtype=past.values.dtype) - before / 2) / before
-    return torch.cat([past.controls, time[:, None, None].expand(-1, past.values.shape[1], 1)], -1)
 
 
 def prior_of(model: StructuralModel, grid: Grid, past: Past) -> RegressionPrior:
@@ -146,76 +103,12 @@ def prior_of(model: StructuralModel, grid: Grid, past: Past) -> RegressionPrior:
     )
 
 
-def whiten(model: StructuralModel, grid: Grid, system: System, past: Past) -> tuple[Whitened, _Ends]:
-    """Return controls, time and series after the filters of all points, and beliefs over the state.
-
-    The filter is linear: it treats a control as a series, whose missing values are those of the series. Covariances do
-    not depend on values. So a step is one matrix for each point, which moves the states of all series together:
-
-        mean' = (A - k h'A) mean + k y,   white = (y - h'A mean) / sd
-    """
-    steps, series = past.values.shape
-    columns = torch.cat([_columns(past)[:steps], past.values.unsqueeze(-1)], -1)
-    seen, number = past.observed, columns.shape[-1]
-    moving = past.controls.shape[-1] if model.moves else 0
-    if not moving and bool((seen == seen[:, :1]).all()):
-        seen = seen[:, :1]  # covariances are those of all series
-    points, groups, own = len(grid.level), seen.shape[1], system.rows.shape[1]
-    states, width = own + moving, series * number // groups
-    start = torch.nn.functional.pad(system.start, (0, moving))  # coefficients begin where the regression says
-    cov = torch.diag_embed(start)[:, None].expand(-1, groups, -1, -1)
-    transition = torch.eye(states, dtype=cov.dtype).repeat(points, 1, 1, 1)
-    transition[:, 0, :own, :own] = system.transition
-    both, other = cov.new_zeros(2, points, groups, states + 1, width)
-    gram = cov.new_zeros(points, series, number, number)
-    log_det, known = cov.new_zeros(points, groups), cov.new_zeros(groups)
-    white = cov.new_empty(points, groups, _BLOCK, width)
-    for time in range(steps):
-        row = system.rows[time].expand(groups, -1)
-        if moving:
-            row = torch.cat([row, past.controls[time]], -1)
-        cov = _moved(system, grid, cov, time, own)
-        cross = (cov @ row.unsqueeze(-1)).squeeze(-1)
-        variance = (cross * row).sum(-1) + 1.0
-        gain = torch.where(seen[time].unsqueeze(-1), cross / variance.unsqueeze(-1), 0.0)
-        root = torch.where(seen[time], variance.rsqrt(), 0.0)
-        cov = torch.addcmul(cov, gain.unsqueeze(-1), cross.unsqueeze(-2), value=-1)
-        ahead = row.unsqueeze(-2) @ transition  # (point, group, 1, state)
-        upper = torch.cat([transition - gain.unsqueeze(-1) * ahead, gain.unsqueeze(-1)], -1)
-        lower = torch.cat([-ahead, torch.ones_like(ahead[..., :1])], -1) * root[..., None, None]
-        both[:, :, -1] = columns[time].reshape(groups, width)
-        torch.matmul(torch.cat([upper, lower], -2), both, out=other)
-        both, other = other, both  # new memory at each step would take longer than the product
-        # A first value of a level or a factor says where it is, and nothing of how it moves.
-        tells = seen[time] & (variance < UNKNOWN**0.5)
-        log_det += torch.where(tells, variance.log(), 0.0)
-        known += tells[0]
-        white[:, :, time % _BLOCK] = both[:, :, -1] * tells.unsqueeze(-1)
-        if time % _BLOCK == _BLOCK - 1 or time == steps - 1:
-            part = white[:, :, : time % _BLOCK + 1].unflatten(-1, (-1, number)).movedim(2, 3).flatten(1, 2)
-            gram += part.mT @ part
-    mean = both[:, :, :-1].unflatten(-1, (-1, number)).movedim(2, 3).flatten(1, 2)
-    return Whitened(gram, log_det.expand(-1, series), known.expand(series)), _Ends(mean, cov)
-
-
-def _moved(system: System, grid: Grid, cov: Tensor, time: int, own: int) -> Tensor:
-    """Return the covariance of the states and of coefficients that move, a step later."""
-    if cov.shape[-1] == own:
-        return system.moved(cov, time)
-    after = cov.clone()
-    after[..., :own, :own] = system.moved(cov[..., :own, :own], time)
-    cross = system.transition.unsqueeze(1) @ cov[..., :own, own:]
-    after[..., :own, own:], after[..., own:, :own] = cross, cross.mT
-    after[..., own:, own:] += (grid.coefficient[:, None, None, None]) * torch.eye(cov.shape[-1] - own, dtype=cov.dtype)
-    return after
-
-
 def _simulate(
     model: StructuralModel,
     grid: Grid,
     system: System,
     past: Past,
-    ends: _Ends,
+    ends: Ends,
     draws: Draws,
     horizon: int,
     generator: torch.Generator | None,

@@ -11,10 +11,11 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from tsforecast.analysis.counterfactual import Past, paths
+from tsforecast.analysis.counterfactual import paths
 from tsforecast.analysis.impact_tables import Sums, labelled, summary_of, tables_of, together
 from tsforecast.analysis.interventions import Case, Dates, Pair, cases_of, pairs_of, pairs_of_table
 from tsforecast.analysis.structures import StructuralModel
+from tsforecast.analysis.whitening import Past
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import columns_of
 from tsforecast.data.tables.naming import as_read, cells_of
