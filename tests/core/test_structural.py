@@ -156,7 +156,7 @@ def test_all_steps_at_once_are_those_one_by_one(components):
     systems = [problem(components, case)[0] for case in CASES]
     systems.append(dataclasses.replace(systems[2], index=systems[0].index, damping=systems[0].damping))
     for system in systems:
-        steps = system.steps()
+        steps = system.by_step()
         for t in (0, 9, STEPS - 1):
             for found, expected in zip(steps(t), system.at(t), strict=True):
                 for name in ("matrix", "noise", "offset"):

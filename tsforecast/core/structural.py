@@ -77,8 +77,8 @@ class ISSM(AbstractLinearSystem):
         parameters = pick(self.offset), pick(self.emission_noise)
         return self._conditionals(pick(self.state_noise), pick(self.index), self.damping, begun, *parameters)
 
-    def steps(self) -> Callable[[int], tuple[ISSMTransition, ISSMEmission]]:
-        """Return the steps of `at`, made all at once: fast for loops, and as large as all steps are."""
+    def by_step(self) -> Callable[[int], tuple[ISSMTransition, ISSMEmission]]:
+        """Return a function like `at`, whose steps are made all at once: they take less memory than their beliefs."""
         ndim = self._batch_ndim()
         lead = lambda x, event: x.reshape(len(x), *[1] * (ndim + 1 + event - x.ndim), *x.shape[1:])  # noqa: E731
         parts = lead(self.state_noise, 1), lead(self.index, 1), lead(self.damping.unsqueeze(0), 1)

@@ -103,7 +103,7 @@ class KVAEDynamics(AbstractFrameDynamics):
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         state_noise, emission_noise = self.noises(series)
         inside = None if self.issm is None else self.issm.linear(time_slice, series)
-        structural = None if inside is None else issm_of(inside.system).steps()
+        structural = None if inside is None else issm_of(inside.system).by_step()
         bases = self.mixture.joined()
         steps = features.unbind()  # see `gaussian.unbind`
 

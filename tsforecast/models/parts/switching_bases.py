@@ -268,7 +268,7 @@ class SwitchingBases(AbstractFrameDynamics):
 
 def _structural_steps(system: AbstractLinearSystem) -> Callable[[Tensor, int], tuple[ISSMTransition, ISSMEmission]]:
     """Return a function of logarithms of factors of the components' scales of noises, and of time, to a step."""
-    steps, sources = issm_of(system).steps(), issm_of(system).sources()
+    steps, sources = issm_of(system).by_step(), issm_of(system).sources()
 
     def step(factor: Tensor, time: int) -> tuple[ISSMTransition, ISSMEmission]:
         transition, emission = steps(time)
