@@ -1102,7 +1102,7 @@ def test_all_steps_are_trained_on_where_a_covariate_varies_in_early_ones_alone()
 
 
 def test_a_training_prints_no_line_of_lightning(capfd):
-    """It would tell of hardware, and advertise."""
-    options = {"logger": False, "accelerator": "cpu", "enable_progress_bar": False, "max_epochs": 1}
+    """It would tell of hardware, advertise, and draw bars where nobody looks at a terminal."""
+    options = {"logger": False, "accelerator": "cpu", "max_epochs": 1}
     StateSpaceEstimator("issm", "D", HORIZON, trainer_kwargs=options, num_batches_per_epoch=1).train(make_entries())
     assert capfd.readouterr() == ("", "")

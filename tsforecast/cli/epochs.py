@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import CSVLogger
 
 from tsforecast.cli import runs
 from tsforecast.forecasting.lightning_module import ForecasterInTraining
-from tsforecast.progress import LINE_EVERY, is_watched
+from tsforecast.progress import LINE_EVERY
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,6 @@ def trainer_options(folder: Path, chosen: Namespace, callbacks: Sequence[pl.Call
         "default_root_dir": folder.resolve(),
         "logger": CSVLogger(folder.resolve(), name=runs.EPOCHS, version="", flush_logs_every_n_steps=1),
         "callbacks": [checkpoint, *callbacks],
-        "enable_progress_bar": is_watched(),
         "enable_model_summary": False,
         "log_every_n_steps": 1,
     }

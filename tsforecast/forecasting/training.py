@@ -27,7 +27,7 @@ from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster
 from tsforecast.models.markov import MarkovForecaster
 from tsforecast.models.parts.captured import SWITCH, CapturedLoss
-from tsforecast.progress import warnings_only
+from tsforecast.progress import is_watched, warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +127,7 @@ def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Pat
         "accelerator": "auto",
         "devices": 1,
         "log_every_n_steps": 1,  # losses are logged by epoch: Lightning warns of epochs shorter than its 50 steps
+        "enable_progress_bar": is_watched(),
         "enable_model_summary": False,
         "enable_checkpointing": bool(checkpoints),
         "num_sanity_val_steps": 0,
