@@ -56,6 +56,7 @@ def test_the_summary_has_models_without_options_and_the_best_of_others(page_of):
         ("issm", "default", 0, 0.3),
         ("issm", "default", 1, 0.5),
         ("gls", "best", 0, 0.1),
+        ("kvae-rb", "default", 0, 0.18),
     ]
     cells += [("auto_ets", "baseline", 0, 0.15), ("deepar", "baseline", 0, 0.4)]
     rows = [
@@ -69,7 +70,7 @@ def test_the_summary_has_models_without_options_and_the_best_of_others(page_of):
     assert line == ours
     stats, _ = leaderboard.statistics(pd.DataFrame(rows))
     text = leaderboard.verdict(pd.DataFrame(stats["mean"]).droplevel("dataset"), "wiki")
-    assert "Rolling: `auto` is 33.3 % behind `auto_ets` (0.15)." in text
+    assert "Rolling: `auto` is 33.3 % behind `auto_ets` (0.15). Ahead by default: `kvae-rb`." in text
     assert "Long-term: `auto` is 100.0 % behind `deepar` (0.1)." in text
 
 
