@@ -1,10 +1,11 @@
 import gc
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jaxtyping
-import lightning.pytorch  # noqa: F401 its log keeps the stderr of its import, which must not be that of a test
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -13,6 +14,16 @@ from matplotlib.figure import Figure
 from tests import first_calls
 
 jaxtyping.jaxtyped = first_calls.decorate_first(jaxtyping.jaxtyped)
+gc.disable()  # while modules are imported: what they make stays
+# Tests start a hundred processes, each of which would translate the package again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Imports Lightning where tests run: its log keeps the stderr of its import, which must not be that of a test."""
+    if not config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+        import lightning.pytorch  # noqa: F401
 
 
 def pytest_runtest_setup() -> None:
@@ -41,6 +52,7 @@ def _compiled_steps() -> None:
     from tsforecast.core import kernels  # types are looked at from here on
 
     kernels.build()
+    gc.enable()
     gc.set_threshold(10_000, 10, 10)
     gc.freeze()  # half a million objects of the libraries stay: to look through them takes a third of a second
 

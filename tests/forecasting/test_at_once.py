@@ -61,8 +61,9 @@ def test_the_same_seed_gives_the_same_forecasts(table):
 
 
 @pytest.mark.parametrize(("days", "halves"), [(40, False), (44, True)])
-def test_series_of_hours_decide_by_their_own_past(days, halves):
+def test_series_of_hours_decide_by_their_own_past(days, halves, monkeypatch):
     """Training windows of hours are long: the bank stays as other series have taught it, an `issm` learns beside it."""
+    monkeypatch.setattr(at_once, "_EPOCHS", 2)
     hours = np.arange(24 * days)
     values = 10 + 5 * np.sin(2 * np.pi * hours / 24) + np.random.default_rng(1).normal(0, 0.5, len(hours))
     frame = pd.DataFrame({"timestamp": pd.date_range("2020-01-01", periods=len(hours), freq="h"), "target": values})
