@@ -1,3 +1,4 @@
+import functools
 import gc
 import os
 import sys
@@ -24,6 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Imports Lightning where tests run: its log keeps the stderr of its import, which must not be that of a test."""
     if not config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
         import lightning.pytorch  # noqa: F401
+        from lightning.fabric.utilities import registry
+
+        # Every trainer would look through all installed packages for plugins.
+        registry.entry_points = functools.cache(registry.entry_points)
+    for backend in (torch.cuda, torch.mtia, torch.xpu):  # a seed would wait for a device, with the stack of its call
+        if not backend.is_available():
+            backend.manual_seed_all = lambda seed: None
 
 
 def pytest_runtest_setup() -> None:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 _SERVER = """
-import contextlib, importlib, json, os, pkgutil, signal, sys
+import contextlib, gc, importlib, json, os, pkgutil, signal, sys
+gc.disable()
 import matplotlib.pyplot, optuna
 import tsforecast
 from experiments.policies.train import main as policy
@@ -17,6 +18,8 @@ from tsforecast.cli import main
 for module in pkgutil.walk_packages(tsforecast.__path__, "tsforecast."):  # what each command would import anew
     with contextlib.suppress(ImportError):  # of what an extra brings
         importlib.import_module(module.name)
+gc.freeze()
+gc.enable()
 
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.symlink", "os.link")
 

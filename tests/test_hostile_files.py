@@ -4,6 +4,7 @@ Every file here tries to leave a mark, which is a folder; a test fails when the 
 """
 
 import bz2
+import functools
 import gzip
 import io
 import json
@@ -525,10 +526,16 @@ def read(path):
     return read_task(path, freq="D", prediction_length=2, windows=1)
 
 
+@functools.cache
+def as_packed(name):
+    """Bytes of such a file, which take a second to make."""
+    return PACKED[name]()
+
+
 @pytest.mark.parametrize("name", PACKED)
 def test_data_that_unpack_to_far_more(tmp_path, name):
     path = tmp_path / name
-    path.write_bytes(PACKED[name]())
+    path.write_bytes(as_packed(name))
     readers = [read, lambda path: list(read_stream(path, "target"))] if ".csv" in name else [read]
     for reader in readers:
         assert "unpacks to more than 256 MiB" in refusal(reader, path)
@@ -927,7 +934,7 @@ def test_studies_that_are_none(tmp_path, log, capsys):
 def test_packed_data_whose_name_has_other_letters(tmp_path, name):
     """pandas unpacks them, too."""
     path = tmp_path / name
-    path.write_bytes(PACKED[name.lower()]())
+    path.write_bytes(as_packed(name.lower()))
     assert "unpacks to more than 256 MiB" in refusal(read, path)
 
 

@@ -17,13 +17,26 @@ def test_cells_are_those_of_the_script():
     assert [(one.cell_type, one.source) for one in made.cells] == [*zip(kinds, texts, strict=True)]
 
 
-@pytest.mark.parametrize("name", [path.stem for path in scripts()])
-def test_notebook_shows_its_picture(name, tmp_path):
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    """One for all: to import the package takes longer than a notebook."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
+    client = nbclient.NotebookClient(nbformat.v4.new_notebook())
+    client.create_kernel_manager()
+    client.start_new_kernel(cwd=str(tmp_path_factory.mktemp("kernel")))
+    yield client.km
+    client.start_new_kernel_client()
+    client._cleanup_kernel()
+
+
+@pytest.mark.parametrize("name", [path.stem for path in scripts()])
+def test_notebook_shows_its_picture(name, request):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     made = nbformat.read(EXAMPLES / "notebooks" / f"{name}.ipynb", as_version=4)
     for one in made.cells:
         one.source = one.source.replace(*SMALL)
-    nbclient.NotebookClient(made, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    made.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # without the names of the notebook before
+    nbclient.NotebookClient(made, km=request.getfixturevalue("kernel"), timeout=300).execute()
     (shown,) = [output for output in made.cells[-1].outputs if output.output_type == "execute_result"]
     assert "image/png" in shown.data

@@ -93,7 +93,8 @@ def test_models_of_one_target_refuse_them(table, model):
 def test_auto_scores_the_target_alone(table, caplog):
     caplog.set_level(logging.INFO)
     trainer = {"max_epochs": 1, "enable_progress_bar": False}
-    estimator = StateSpaceEstimator("auto", "D", HORIZON, seed=0, models="bank,gls", trainer_kwargs=trainer)
+    options = {"models": "bank,gls", "num_batches_per_epoch": 1, "trainer_kwargs": trainer}
+    estimator = StateSpaceEstimator("auto", "D", HORIZON, seed=0, **options)
     predictor = estimator.train(table[-80:], columns=COLUMNS)
     assert "gls one system of all" in caplog.text
     (entry,) = read_task(table[-80:], "D", HORIZON, 0, columns=Columns(**COLUMNS)).entries
