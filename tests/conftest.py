@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from tests import first_calls
 
 jaxtyping.jaxtyped = first_calls.decorate_first(jaxtyping.jaxtyped)
-gc.disable()  # while modules are imported: what they make stays
 # Tests start a hundred processes, each of which would translate the package again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -24,6 +23,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 def pytest_configure(config: pytest.Config) -> None:
     """Imports Lightning where tests run: its log keeps the stderr of its import, which must not be that of a test."""
     if not config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+        gc.disable()  # while modules are imported: what they make stays
         import lightning.pytorch  # noqa: F401
         from lightning.fabric.utilities import registry
 
