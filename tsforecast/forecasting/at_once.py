@@ -231,6 +231,6 @@ def _training(
     """Return the training of a bank, with all that the data say."""
     sizes = task.freq, task.prediction_length, {}, batch_size, _STEPS, seed
     training = GridTraining("bank", *sizes).with_past(entries).with_lengths(None, None, None, "cpu")
-    training = training.with_effects(entries, effects, None)
+    training = training.with_effects(task.train, effects, None)  # also of series that no parameter is fitted to
     build_kernels()
     return training.for_data(training.adjusted(entries), True, None)
