@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ def forecast(
 
     Args:
         data: A row for each series and time stamp, see `tsforecast.data.read_task`; covariates reach over the horizon.
-        horizon: Steps of a forecast; None for what is customary at the frequency.
+            Where none is named, they are the numbers that go on behind the last target of every series.
+        horizon: Steps of a forecast; None for as far as covariates are known, or what is customary at the frequency.
         freq: Frequency in any of its names; None for what the table shows.
         quantiles: Levels between 0 and 1.
         columns: What the columns are, see `StateSpaceEstimator.train`; None for what is found by usual names.
@@ -75,7 +77,8 @@ def forecast(
     levels = check_levels(quantiles)
     roles = columns_of(columns)
     has_sums = hierarchy is not None or bool(aggregate)
-    task = read_task(data, freq, horizon, 0, columns=with_levels(roles, hierarchy), beyond=has_sums)
+    read = replace(with_levels(roles, hierarchy), ahead=True)
+    task = read_task(data, freq, horizon, 0, columns=read, beyond=has_sums)
     if has_sums:
         if start != "common":
             raise ValueError(f"expected start='common' with a hierarchy or periods, got {start!r}")

@@ -292,7 +292,7 @@ def test_what_series_differ_by_is_that_of_a_mixed_model():
 
 
 def shops(count=60, steps=150, seed=0):
-    """Return series of goods at their own prices, a fifth of the time a fifth cheaper, and by how much each sells more."""
+    """Return series of goods at their own prices, at times a fifth cheaper, and by how much each then sells more."""
     rng = np.random.default_rng(seed)
     entries, truth = [], []
     for number in range(count):

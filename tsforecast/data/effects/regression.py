@@ -92,8 +92,8 @@ class _Sums:
 
     def times(self, factor: float) -> "_Sums":
         """Return the sums as if all weights were multiplied."""
-        products = (factor * x for x in (self.scatter, self.moment))
-        return _Sums(*products, self.own, factor * self.cross, factor * self.pulls, factor * self.weight)
+        scatter, moment, cross, pulls = (factor * x for x in (self.scatter, self.moment, self.cross, self.pulls))
+        return _Sums(scatter, moment, self.own, cross, pulls, factor * self.weight)
 
     def inner(self, own: Matrix, variance: float) -> Matrix:
         """Return the covariance of what coefficients of each series differ by given the others, (series, own, own).
