@@ -166,6 +166,9 @@ def _effects(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> st
     share, score = shares_of(held_out, values, "equal"), {}
     for effects in (AUTO, NO_EFFECTS):
         predictor = _conditioned(held_out, list(held_out.train), seed, effects)
+        found = getattr(predictor.input_transform, "effects", None)
+        if effects == AUTO and (found is None or not found.basis.signals):
+            return AUTO  # none is left, as the log says
         score[effects] = float(share @ crps(quantiles_of(predictor, held_out), values).sum((1, 2)))
     better = min(score, key=lambda effects: score[effects])
     log.info(

@@ -78,9 +78,12 @@ class Effects:
         scale = "added" if np.isinf(self.bend) else "multiplied for large values, added for small ones"
         used = {one.column for one in self.basis.signals}
         dropped = ", ".join(str(k) for k in range(self.num_covariates) if k not in used)
-        what = f"effects of {counted(len(used), 'covariate')} are curves of {self.basis.width} coefficients"
         rest = f"; dropped, as they helped no forecast of later steps: covariates {dropped} (the first is 0)"
-        return f"{what}, fitted in closed form, and {scale}{rest if dropped else ''}"
+        if not used:
+            return f"no covariate has an effect{rest if dropped else ''}"
+        what = f"effects of {counted(len(used), 'covariate')} are curves of {self.basis.width} coefficients"
+        own = ", steeper or flatter in each series" if self.own else ""
+        return f"{what}{own}, fitted in closed form, and {scale}{rest if dropped else ''}"
 
     def _check(self) -> None:
         width = len(self.centres)
