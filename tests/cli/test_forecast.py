@@ -45,6 +45,22 @@ def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):
     assert load_predictor("kept").prediction_length == 4
 
 
+def test_rows_behind_the_last_target_are_forecast_with_what_they_know(shops, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    table = shops.assign(promotion=np.tile(np.arange(104) % 5 == 0, 2))
+    table["y"] += 30 * table["promotion"]
+    table.loc[table["ds"] > "2019-11-29", "y"] = np.nan
+    table.to_csv("plan.csv", index=False)
+    with caplog.at_level(logging.INFO, "tsforecast"):
+        assert main(["forecast", "plan.csv", "--plot_series", "0"]) == 0
+    found = pd.read_csv("plan-forecasts.csv").merge(
+        table.assign(ds=table["ds"].astype(str)), on=["unique_id", "ds"], validate="1:1"
+    )
+    assert len(found) == 2 * 4
+    assert "covariates 'promotion'" in caplog.text
+    assert found.loc[found["promotion"], "mean"].min() > found.loc[~found["promotion"], "mean"].max() + 15
+
+
 def test_series_that_are_too_short_to_compare_are_forecast(shops, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     shops.groupby("unique_id").head(10).to_csv("short.csv", index=False)

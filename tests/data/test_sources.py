@@ -190,6 +190,50 @@ def test_covariates_with_a_known_future(tmp_path):
         read_task(path, prediction_length=11, columns=columns, beyond=True)
 
 
+def with_future(**extra):
+    """Return 50 days of two series, and 10 more whose target is empty."""
+    frame = long_frame(price=np.tile(np.arange(60.0), 2), **extra)
+    frame.loc[frame["timestamp"] >= "2024-02-20", "target"] = np.nan
+    return frame
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_numbers_that_go_on_behind_the_last_target_are_covariates(tmp_path, suffix, caplog):
+    """Where the reader is told to look for them: those with a gap, or always the same in a series, are not."""
+    caplog.set_level(logging.INFO)
+    gap = np.where(np.arange(120) == 7, np.nan, 1.0 * np.arange(120))
+    path = write(with_future(gap=gap, size=np.repeat([3, 4], 60), note="x"), tmp_path / f"a{suffix}")
+    task = read_task(path, columns=Columns(ahead=True), beyond=True)
+    assert "prediction length 10: as far as covariates are known" in caplog.text
+    assert task.prediction_length == 10
+    for entry in task.entries:
+        assert entry["target"].shape == (50,)
+        np.testing.assert_array_equal(entry["feat_dynamic_real"], np.arange(60.0)[None])
+    assert task.columns is not None
+    assert list(task.columns.covariates) == ["price"]
+    again = read_task(path, columns=task.columns, prediction_length=10, beyond=True)  # as a run keeps its columns
+    assert again.entries[0]["feat_dynamic_real"].shape == (1, 60)
+
+
+def test_covariates_that_end_before_the_forecast_are_left_out_where_none_was_named(caplog):
+    caplog.set_level(logging.INFO)
+    task = read_task(with_future(), prediction_length=11, columns=Columns(ahead=True), beyond=True)
+    assert "covariates are left out: they are known for 10 steps" in caplog.text
+    assert [entry["target"].shape for entry in task.entries] == [(60,), (60,)]
+    assert "feat_dynamic_real" not in task.entries[0]
+
+
+@pytest.mark.parametrize("columns", [Columns(), Columns(ahead=True, past_covariates=["price"])])
+def test_no_covariate_is_looked_for_unless_told(columns):
+    assert "feat_dynamic_real" not in read_task(with_future(), windows=0, columns=columns).entries[0]
+
+
+def test_an_empty_target_of_some_series_makes_no_covariate():
+    frame = with_future()
+    frame.loc[frame["item_id"] == "a", "target"] = 1.0 + np.arange(60)
+    assert "feat_dynamic_real" not in read_task(frame, windows=0, columns=Columns(ahead=True)).entries[0]
+
+
 def test_covariates_hold_their_value_where_a_row_is_missing(tmp_path):
     frame = long_frame(items=("a",), length=10).assign(price=np.arange(10.0)).drop(index=[4, 5])
     task = read_task(write(frame, tmp_path / "a.csv"), windows=0, columns=Columns(covariates=["price"]))

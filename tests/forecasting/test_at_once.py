@@ -11,7 +11,7 @@ import torch
 import tsforecast
 from tsforecast import StateSpaceEstimator
 from tsforecast.data import read_task
-from tsforecast.forecasting import at_once
+from tsforecast.forecasting import at_once, histories
 from tsforecast.models.parts import bank_prior
 from tsforecast.models.parts.bank_members import AbstractBankDynamics
 
@@ -39,6 +39,19 @@ def few_steps(monkeypatch):
     """A step for each epoch, where it does not matter how well forecasts are."""
     few = functools.partial(StateSpaceEstimator, num_batches_per_epoch=1)
     monkeypatch.setattr("tsforecast.forecasting.estimator.StateSpaceEstimator", few)
+
+
+def test_few_long_series_at_a_time_have_the_same_forecasts(table, monkeypatch):
+    columns = {"item": "shop", "timestamp": "day", "target": "sales"}
+    together = tsforecast.forecast(table, horizon=6, columns=columns)
+    taken, whole = [], histories.Histories.batch_of
+    monkeypatch.setattr(histories, "_LONG_STEPS", 150)  # of two series of sixty months
+    monkeypatch.setattr(histories, "_SHORT_STEPS", 0)
+    monkeypatch.setattr(
+        histories.Histories, "batch_of", lambda self, entries: taken.append(len(entries)) or whole(self, entries)
+    )
+    pd.testing.assert_frame_equal(tsforecast.forecast(table, horizon=6, columns=columns), together, rtol=1e-6)
+    assert taken == [2, 1]
 
 
 def test_a_table_becomes_forecasts_in_its_own_words(table):

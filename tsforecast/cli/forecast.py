@@ -46,7 +46,8 @@ def run(chosen: Chosen) -> int:
         raise ValueError(f"expected --output to end with {', '.join(forecast_tables.SUFFIXES)}, got {out.name!r}")
     roles = columns(vars(chosen))
     tree, given = None, chosen.hierarchy
-    task = read_task(path, chosen.freq, chosen.horizon, columns=with_levels(roles, given), beyond=True)
+    read = replace(with_levels(roles, given), ahead=True)
+    task = read_task(path, chosen.freq, chosen.horizon, columns=read, beyond=True)
     if given is not None:
         tree, task = find_hierarchy(given, task.ending_together(), roles.items)
     held_out = _held_out(task)

@@ -5,7 +5,8 @@
 | rows in any order | sorted |
 | no row for a step, or a target without a value (`MISSING`) | missing value (NaN); a covariate keeps its last value |
 | rows behind the last target, target empty, covariates given | the known future of the covariates |
-| the same without covariates | missing values at the end of the series |
+| the same without covariates | missing values at the end of the series; with `Columns.ahead` numbers in other columns
+that go on there are covariates |
 | time stamps with an offset or time zone | UTC; dates where all are midnight of their zone |
 | time stamps without one | taken as they are; a skipped hour is a missing value, a repeated one an error |
 | a constant series | fine, said in the log |
@@ -35,6 +36,7 @@ from tsforecast.data.buckets.rows import bucket_series, bucket_table, categories
 from tsforecast.data.buckets.streamed import StreamedEntries
 from tsforecast.data.buckets.survey import Bucket, Survey, is_buckets, read_survey
 from tsforecast.data.calendar.frequency import period_alias
+from tsforecast.data.effects.effects import COVARIATES
 from tsforecast.data.folder import read_folder
 from tsforecast.data.public_holidays import with_holidays
 from tsforecast.data.table_tasks import split_lengths, task_of
@@ -105,6 +107,14 @@ def read_task(
                 return _streamed(source, survey, *split, columns or Columns(), categories, beyond)
             log.info("%s: holidays of all series are found together: %d rows are kept in memory", source, survey.rows)
     series = _series_in(source, alias, columns or Columns(), categories, beyond)
+    if columns is not None and columns.ahead and series.columns.covariates:
+        known = min(entry[COVARIATES].shape[-1] - entry["target"].shape[-1] for _, entry in series.entries)
+        if not columns.covariates and known < (prediction_length or 1):
+            log.info("%s: covariates are left out: they are known for %d steps", series.path, known)
+            series = _series_in(source, alias, replace(columns, ahead=False), categories, beyond)
+        elif prediction_length is None and known > 0:
+            log.info("%s: prediction length %d: as far as covariates are known", series.path, known)
+            prediction_length = known
     steps = [entry["target"].shape[-1] for _, entry in series.entries]
     lengths = split_lengths(series.path, series.freq, steps, prediction_length, windows)
     task = task_of(series, *lengths, beyond, step=step or 0)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ def forecast(
 
     Args:
         data: A row for each series and time stamp, see `tsforecast.data.read_task`; covariates reach over the horizon.
-        horizon: Steps of a forecast; None for what is customary at the frequency.
+            Where none is named, they are the numbers that go on behind the last target of every series.
+        horizon: Steps of a forecast; None for as far as covariates are known, or what is customary at the frequency.
         freq: Frequency in any of its names; None for what the table shows.
         quantiles: Levels between 0 and 1.
         columns: What the columns are, see `StateSpaceEstimator.train`; None for what is found by usual names.
@@ -75,7 +77,8 @@ def forecast(
     levels = check_levels(quantiles)
     roles = columns_of(columns)
     has_sums = hierarchy is not None or bool(aggregate)
-    task = read_task(data, freq, horizon, 0, columns=with_levels(roles, hierarchy), beyond=has_sums)
+    read = replace(with_levels(roles, hierarchy), ahead=True)
+    task = read_task(data, freq, horizon, 0, columns=read, beyond=has_sums)
     if has_sums:
         if start != "common":
             raise ValueError(f"expected start='common' with a hierarchy or periods, got {start!r}")
@@ -163,6 +166,9 @@ def _effects(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> st
     share, score = shares_of(held_out, values, "equal"), {}
     for effects in (AUTO, NO_EFFECTS):
         predictor = _conditioned(held_out, list(held_out.train), seed, effects)
+        found = getattr(predictor.input_transform, "effects", None)
+        if effects == AUTO and (found is None or not found.basis.signals):
+            return AUTO  # none is left, as the log says
         score[effects] = float(share @ crps(quantiles_of(predictor, held_out), values).sum((1, 2)))
     better = min(score, key=lambda effects: score[effects])
     log.info(
@@ -231,6 +237,6 @@ def _training(
     """Return the training of a bank, with all that the data say."""
     sizes = task.freq, task.prediction_length, {}, batch_size, _STEPS, seed
     training = GridTraining("bank", *sizes).with_past(entries).with_lengths(None, None, None, "cpu")
-    training = training.with_effects(entries, effects, None)
+    training = training.with_effects(task.train, effects, None)  # also of series that no parameter is fitted to
     build_kernels()
     return training.for_data(training.adjusted(entries), True, None)

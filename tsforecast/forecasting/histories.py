@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _NAMED = 10  # series that a warning names, at most
 _SHORT_SERIES, _SHORT_STEPS = 256, 16_000  # series at a time, and steps of all of them, where no paths are drawn
+_LONG_STEPS = 800_000  # of all series that are taken at a time: about 1 GiB of a bank
 _BATCHES_HELD = 8
 _IMPUTED = 2_000_000  # values of all samples of a batch
 
@@ -100,20 +101,24 @@ class Histories:
         for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
             # Rolling windows of a series differ in length. Taken in order, every batch would be padded.
             order = [*range(len(held))]
-            if len(held) > self.batch_size:
+            if len(held) > (together := self._together(held, num_samples)):
                 order.sort(key=lambda k: np.shape(held[k]["target"])[-1])
             found: dict[int, Forecast] = {}
-            for places in batcher(order, self._together(held, num_samples)):
+            for places in batcher(order, together):
                 forecasts = self._of_histories([held[k] for k in places], num_samples)
                 found.update(zip(places, forecasts, strict=True))
             yield from (found[k] for k in range(len(held)))
 
     def _together(self, entries: list[dict[str, Any]], num_samples: int | None) -> int:
-        """Return how many series are taken at a time: more where all are short, and no paths of anything are drawn."""
+        """Return how many series are taken at a time: fewer where one is long, and more where all are short.
+
+        More only where no paths of anything are drawn, so that these do not depend on the other series.
+        """
+        longest = max(max(np.shape(entry["target"])[-1] for entry in entries), 1)
+        size = max(min(self.batch_size, _LONG_STEPS // longest), 1)
         if num_samples != 0 or "num_particles" in self.net.hyperparameters:
-            return self.batch_size
-        longest = max(np.shape(entry["target"])[-1] for entry in entries)
-        return max(self.batch_size, min(_SHORT_SERIES, _SHORT_STEPS // max(longest, 1)))
+            return size
+        return max(size, min(_SHORT_SERIES, _SHORT_STEPS // longest))
 
     def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
         """Return forecasts from the ends of entries."""

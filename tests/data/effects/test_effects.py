@@ -12,7 +12,7 @@ from tsforecast.data.effects.basis import basis_of, half_lives, smoothed, spline
 from tsforecast.data.effects.effects import COVARIATES, MEMORY, Effects
 from tsforecast.data.effects.fitting import fit_effects
 from tsforecast.data.effects.link import BENDS, linked, log_slope, moved, restored
-from tsforecast.data.effects.regression import fit
+from tsforecast.data.effects.regression import differences, fit
 
 HOURS = pd.Period("2023-01-01 00:00", "h")
 
@@ -266,3 +266,75 @@ def test_series_share_curves_and_differ_where_they_are_long():
     assert not nameless.sizes
     for one, slope in zip(entries, (1.0, -1.0), strict=True):
         assert np.corrcoef(effects.adjusted(one)["effect"], slope * one[COVARIATES][0])[0, 1] > 0.98
+
+
+def test_what_series_differ_by_is_that_of_a_mixed_model():
+    """Random slopes against statsmodels' MixedLM: the same deviations, and the same slope of each series."""
+    rng = np.random.default_rng(0)
+    count, steps = 40, 60
+    slopes = 0.5 + 0.3 * rng.normal(size=count)
+    x = rng.normal(size=(count, steps))
+    x -= x.mean(1, keepdims=True)
+    y = slopes[:, None] * x + rng.normal(size=(count, steps))
+    y -= y.mean(1, keepdims=True)
+    columns, targets = list(x[..., None]), list(y)
+    ours = fit(columns, targets, np.zeros(1, int), (1,), 20, np.ones(1, bool))
+    frame = pd.DataFrame({"x": x.ravel(), "y": y.ravel(), "series": np.repeat(np.arange(count), steps)})
+    theirs = sm.MixedLM.from_formula("y ~ x - 1", frame, groups="series", re_formula="~ x - 1").fit(method="powell")
+    blups = np.array([theirs.random_effects[k].iloc[0] for k in range(count)])
+    found = differences(columns, targets, (1,), ours)[:, 0]
+    # Errors are normal: weights of a t distribution and a scale of each series cost a tenth of the variance.
+    assert ours.coefficients[0] == pytest.approx(theirs.params["x"], abs=float(theirs.bse["x"]))
+    assert ours.own[0] == pytest.approx(np.sqrt(theirs.cov_re.iloc[0, 0]), rel=0.15)
+    assert np.corrcoef(found, blups)[0, 1] > 0.97
+    errors = np.square(ours.coefficients[0] + found - slopes)
+    assert errors.mean() < 1.2 * np.square(theirs.params["x"] + blups - slopes).mean()
+
+
+def shops(count=60, steps=150, seed=0):
+    """Return series of goods at their own prices, at times a fifth cheaper, and by how much each then sells more."""
+    rng = np.random.default_rng(seed)
+    entries, truth = [], []
+    for number in range(count):
+        price = np.exp(rng.normal(1.5, 1.0)) * np.where(np.repeat(rng.random(steps // 5) < 0.2, 5), 0.8, 1.0)
+        elasticity = -2 + 0.5 * rng.normal()
+        y = np.exp(rng.normal(3, 1) + elasticity * np.log(price / price.max()) + 0.1 * rng.normal(size=steps))
+        entries.append(entry(y, price, start=pd.Period("2020-01-06", "D"), item=str(number)))
+        truth.append(0.8**elasticity)
+    return entries, np.array(truth)
+
+
+def test_a_price_counts_by_that_of_its_series_and_each_series_has_an_effect_of_its_own():
+    entries, truth = shops()
+    effects = fit_effects(entries, "D")
+    assert effects is not None
+    assert effects.basis.relative == (0,)
+    assert len(effects.own) == len(entries)
+
+    def rise(one):
+        less = effects.adjusted(one)
+        restored_at = moved(np.asarray(less["target"]), less["effect"], less["link"][0], less["link"][1])
+        np.testing.assert_allclose(restored_at, one["target"])
+        price = one[COVARIATES][0]
+        cheap, dear = (less["effect"][np.isclose(price, x)].mean() for x in (price.min(), price.max()))
+        value = np.array(np.median(one["target"][np.isclose(price, price.max())]))
+        return moved(value, np.array(cheap - dear), less["link"][0], less["link"][1]) / value
+
+    found = np.array([rise(one) for one in entries])
+    shared = np.array([rise({**one, "item_id": f"new {one['item_id']}"}) for one in entries])
+    assert np.corrcoef(found, truth)[0, 1] > 0.9
+    assert np.abs(found - truth).mean() < 0.5 * np.abs(shared - truth).mean()
+    assert np.median(shared) == pytest.approx(np.median(truth), rel=0.1)
+
+
+def test_prices_in_pieces_have_the_effects_of_the_whole():
+    entries, _ = shops()
+    effects = fit_effects(entries, "D")
+    assert effects is not None
+    again = Effects.of_record(json.loads(json.dumps(effects.record)))
+    one = {**entries[0], "item_id": "new"}
+    first = again.adjusted({**one, "target": one["target"][:100]})
+    rest = {"target": one["target"][100:], COVARIATES: one[COVARIATES][:, 100:], "start": one["start"] + 100}
+    rest = again.adjusted({**one, **rest, MEMORY: first[MEMORY]})
+    np.testing.assert_allclose(rest["effect"], first["effect"][100:])
+    assert len(again.own) == len(effects.own)

@@ -11,7 +11,7 @@ from tsforecast.data.effects.curves import curves_of
 from tsforecast.data.effects.effects import COVARIATES, Effects
 from tsforecast.data.effects.fitting import fit_effects, no_effects
 from tsforecast.data.effects.regression import fit
-from tsforecast.data.effects.screening import blocks_of, useless
+from tsforecast.data.effects.screening import Evidence, useless
 
 STEPS = 2500
 
@@ -96,10 +96,49 @@ def test_a_small_effect_stays_where_none_is_dropped():
     for slope in (0.0, 0.4):
         y = x @ [1.0, slope, 0.0] + rng.normal(size=401)
         found = fit([x], [y], groups, (1,), 6)
-        assert useless(blocks_of([x], [y], (1,), found), groups, owners) == ({1, 2} if slope == 0 else {2})
+        assert useless([Evidence.of([x], [y], (1,), found, [0])], groups, owners) == ({1, 2} if slope == 0 else {2})
 
 
 def test_no_effects_of_several_targets_are_refused():
     entry = {"start": pd.Period("2020-01-01", "D"), "target": np.ones((2, 50)), "feat_dynamic_real": np.ones((1, 50))}
     with pytest.raises(ValueError, match="one target where effects are 'none'"):
         no_effects([entry], "D")
+
+
+def shops(covariate, seed=0, count=50, steps=150):
+    """Return series that a shock moves together, beside a covariate."""
+    rng = np.random.default_rng(seed)
+    shock = np.cumsum(rng.normal(size=steps))
+    return [
+        {
+            "start": pd.Period("2020-01-05", "W"),
+            "item_id": str(k),
+            "target": 100 + 5 * shock * rng.uniform(0.5, 1.5) + 3 * rng.normal(size=steps),
+            COVARIATES: covariate(k)[None],
+        }
+        for k in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_wanders_like_a_shock_of_all_series_is_no_cause(seed):
+    """The price of fuel is the same everywhere, and so is the shock: fifty series say no more than one."""
+    fuel = np.cumsum(np.random.default_rng(100 + seed).normal(size=150))
+    effects = fit_effects(shops(lambda _: fuel, seed), "W")
+    assert effects is not None
+    assert not used(effects)
+
+
+def test_what_has_begun_with_the_last_weeks_has_no_effect():
+    """Discounts that began with a season: what the season does is not theirs."""
+    rng = np.random.default_rng(3)
+
+    def discount(_):
+        return np.where(np.arange(150) < 140, 0.0, rng.uniform(1, 5, 150))
+
+    entries = shops(discount)
+    for entry in entries:
+        entry["target"][140:] += 40
+    effects = fit_effects(entries, "W")
+    assert effects is not None
+    assert not used(effects)

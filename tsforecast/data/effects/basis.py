@@ -132,17 +132,19 @@ class Basis:
         signals: The covariates and their means.
         by_hour: Whether lines ("line"), or curves too ("curve"), change with the time of day; "" for neither.
         pairs: Places of signals whose joint surface is a part, with the knots of both.
+        relative: Covariates that count by the mean of their series.
     """
 
     freq: str
     signals: tuple[Signal, ...]
     by_hour: str
     pairs: tuple[tuple[int, int, tuple[float, ...], tuple[float, ...]], ...]
+    relative: tuple[int, ...] = ()
 
     @property
     def num_means(self) -> int:
-        """Return the number of signals that are means over the past."""
-        return sum(one.half_life > 0 for one in self.signals)
+        """Return the number of means of a series: of whole covariates, and of signals over their past."""
+        return len(self.relative) + sum(one.half_life > 0 for one in self.signals)
 
     @property
     def width(self) -> int:
@@ -186,7 +188,13 @@ class Basis:
             before: Means of the steps before, (..., mean); NaN where a series begins.
         """
         known = np.broadcast_to(before, (*covariates.shape[:-2], self.num_means))
-        found, after = [], []
+        if not covariates.shape[-2]:
+            return [np.zeros(covariates.shape[:-1])] * len(self.signals), known
+        covariates, found, after = covariates.copy(), [], list[Matrix]()
+        for column in self.relative:
+            mean = np.where(np.isnan(known[..., len(after)]), covariates[..., column].mean(-1), known[..., len(after)])
+            covariates[..., column] /= mean[..., None]
+            after.append(mean)
         for signal in self.signals:
             own = np.clip(covariates[..., signal.column], *signal.ends)
             if signal.half_life:
@@ -204,6 +212,8 @@ def basis_of(samples: list[Matrix], freq: str, columns: Sequence[int] | None = N
         freq: Their frequency.
         columns: Places of the covariates that count; None for all.
     """
+    relative = relative_in(samples)
+    samples = [_by_mean(x, relative) for x in samples]
     columns = range(samples[0].shape[1]) if columns is None else columns
     count, lives, rows = len(columns), half_lives(freq), sum(map(len, samples))
     within_day = steps_per_day(freq) >= 4
@@ -211,8 +221,27 @@ def basis_of(samples: list[Matrix], freq: str, columns: Sequence[int] | None = N
     for by_hour, means, bends, paired in _RICHNESS:
         basis = _basis(samples, columns, freq, by_hour if within_day else "", lives[means], bends, paired)
         if basis is None or basis.width <= min(_WIDEST, max(rows // _PER_COLUMN, count)):
-            return basis
-    return basis
+            break
+    return None if basis is None else replace(basis, relative=relative)
+
+
+def relative_in(samples: list[Matrix]) -> tuple[int, ...]:
+    """Return covariates that differ more between series than within them, as prices of goods do: all are positive."""
+    found = []
+    for column in range(samples[0].shape[1] if len(samples) > 1 else 0):
+        values = [x[:, column] for x in samples]
+        if min(x.min() for x in values) > 0:
+            logs = [np.log(x) for x in values]
+            if np.var([x.mean() for x in logs]) > np.mean([x.var() for x in logs]) > 0:
+                found.append(column)
+    return tuple(found)
+
+
+def _by_mean(values: Matrix, columns: tuple[int, ...]) -> Matrix:
+    some = list(columns)
+    values = values.copy()
+    values[:, some] /= values[:, some].mean(0)
+    return values
 
 
 def _basis(

@@ -68,7 +68,8 @@ def _along(effects: Effects, item: str | None, column: int, values: Array, times
     found, doubt = [], []
     for value in (typical[column], *values):
         given = np.broadcast_to(np.where(np.arange(len(typical)) == column, value, typical), (len(times), len(typical)))  # pyright: ignore
-        means = np.array([np.clip(given[0, one.column], *one.ends) for one in signals if one.half_life])
+        means = [np.clip(given[0, one.column], *one.ends) for one in signals if one.half_life]
+        means = np.array([1.0] * len(effects.basis.relative) + means)
         effect, differences, _ = effects.along([item], times, given[None], means[None])
         found.append(np.append(effect[0], effect[0].mean()))
         doubt.append(np.concatenate([differences[0], differences[0].mean(0, keepdims=True)]))

@@ -58,7 +58,8 @@ class Effects:
                 for column, half, ends, centre, spread, knots, means in record["signals"]
             )
             pairs = tuple((int(a), int(b), _floats(one), _floats(two)) for a, b, one, two in record["pairs"])
-            basis = Basis(str(record["freq"]), signals, str(record["by_hour"]), pairs)
+            relative = tuple(int(column) for column in record.get("relative", ()))
+            basis = Basis(str(record["freq"]), signals, str(record["by_hour"]), pairs, relative)
             own = {str(name): np.asarray(_floats(values)) for name, values in record["own"].items()}
             sizes = {str(name): float(size) for name, size in record["sizes"].items()}
             found = cls(
@@ -77,14 +78,18 @@ class Effects:
         scale = "added" if np.isinf(self.bend) else "multiplied for large values, added for small ones"
         used = {one.column for one in self.basis.signals}
         dropped = ", ".join(str(k) for k in range(self.num_covariates) if k not in used)
-        what = f"effects of {counted(len(used), 'covariate')} are curves of {self.basis.width} coefficients"
         rest = f"; dropped, as they helped no forecast of later steps: covariates {dropped} (the first is 0)"
-        return f"{what}, fitted in closed form, and {scale}{rest if dropped else ''}"
+        if not used:
+            return f"no covariate has an effect{rest if dropped else ''}"
+        what = f"effects of {counted(len(used), 'covariate')} are curves of {self.basis.width} coefficients"
+        own = ", steeper or flatter in each series" if self.own else ""
+        return f"{what}{own}, fitted in closed form, and {scale}{rest if dropped else ''}"
 
     def _check(self) -> None:
         width = len(self.centres)
         places = [one.column for one in self.basis.signals]
         fits = all(0 <= place < self.num_covariates for place in places)
+        fits &= all(0 <= place < self.num_covariates for place in self.basis.relative)
         fits &= all(0 <= k < len(places) for pair in self.basis.pairs for k in pair[:2])
         arrays = (self.coefficients, self.doubt, *self.own.values())
         fits &= all(len(x) == width and np.isfinite(x).all() for x in arrays) and self.doubt.ndim == 2
@@ -105,12 +110,13 @@ class Effects:
             "by_hour": self.basis.by_hour,
             "signals": signals,
             "pairs": [[a, b, list(one), list(two)] for a, b, one, two in self.basis.pairs],
+            "relative": list(self.basis.relative),
             "num_covariates": self.num_covariates,
             "bend": 0.0 if np.isinf(self.bend) else self.bend,
             "centres": self.centres.tolist(),
             "coefficients": self.coefficients.tolist(),
             "doubt": [[float(f"{value:.5g}") for value in row] for row in self.doubt.tolist()],
-            "own": {name: values.tolist() for name, values in self.own.items()},
+            "own": {name: [float(f"{x:.6g}") for x in values.tolist()] for name, values in self.own.items()},
             "sizes": self.sizes,
             "nonnegative": self.lowest == 0,
         }

@@ -15,16 +15,18 @@ from tsforecast.data.effects.basis import Basis, basis_of
 from tsforecast.data.effects.calendar import DAYS_OF_YEAR, calendar_groups, periods
 from tsforecast.data.effects.effects import COVARIATES, Effects, name_of, size_of
 from tsforecast.data.effects.link import BENDS, linked, log_slope
-from tsforecast.data.effects.regression import Fit, fit
-from tsforecast.data.effects.screening import blocks_of, useless
+from tsforecast.data.effects.regression import Fit, differences, fit
+from tsforecast.data.effects.screening import Evidence, useless
 
 log = logging.getLogger(__name__)
 
-_ROWS = 40_000  # values that are fitted to: four and a half years of hours
+_ROWS, _OF_ALL = 40_000, 400_000  # values of a series, and of all, that are fitted to
+_WORK = 6.4e9  # of these times columns, squared: of many columns fewer values
 _ROUNDS = 6  # of the regression, and half of them where a scale is chosen
 _CHOOSING = 10_000  # values by which the scale is chosen
 _MOST = 256  # series that are fitted to
-_OWN, _OWN_LENGTH = 32, 20  # series, at most, with curves of their own; values a column wants for that
+_OWN, _OWN_LENGTH = 32, 20  # series that say whether own curves help; values a column of these wants
+_NARROW = 7  # columns of a group, at most, that lines and days of the week have
 _DIRECTIONS, _LEFT_OUT = 24, 0.005  # of the uncertainty of coefficients, at most; share of it that is left out
 _RARE = 1e-9  # deviation of a column that does not count
 
@@ -106,6 +108,8 @@ class _Sample:
         lags: Of the errors.
         units: Mean and deviation of each column before, (2, column).
         owners: The covariates that the columns of each group are made of.
+        firsts: The time of the first step of each series.
+        events: Covariates of two values.
     """
 
     columns: list[Array]
@@ -115,6 +119,8 @@ class _Sample:
     lags: tuple[int, ...]
     units: Array
     owners: list[frozenset[int]]
+    firsts: list[int]
+    events: frozenset[int]
 
     def on_scale(self, bend: float, last: int) -> tuple[list[Array], list[Array]]:
         """Return columns and targets of the last steps of each series, on a scale."""
@@ -122,34 +128,40 @@ class _Sample:
         values = [linked(target[-last:], bend, size) for target, size in pairs]
         return [own[-last:] for own in self.columns], values
 
-    def fit(self, bend: float, last: int, rounds: int) -> Fit:
-        """Return the fit to these."""
-        return fit(*self.on_scale(bend, last), self.groups, self.lags, rounds)
+    def fit(self, bend: float, last: int, rounds: int, own: bool = True) -> Fit:
+        """Return the fit to these, in which coefficients differ from series to series or not."""
+        columns, targets = self.on_scale(bend, last)
+        return fit(columns, targets, self.groups, self.lags, rounds, self.own if own and len(columns) > 1 else None)
 
-    def useless(self, bend: float, last: int, found: Fit, own: list[Fit]) -> set[int]:
-        """Return the covariates that do not help to predict these steps from earlier ones, for all or in own curves."""
-        blocks = blocks_of(*self.on_scale(bend, last), self.lags, found)
-        of_own = [
-            block
-            for number, one in enumerate(own)
-            for block in blocks_of([self.columns[number]], [self.rest(number, bend, found)], self.lags, one)
-        ]
-        dropped = useless(blocks, self.groups, self.owners)
-        return dropped & useless(of_own, self.groups, self.owners) if own and dropped else dropped
+    @property
+    def own(self) -> NDArray[np.bool_]:
+        """Return the columns whose coefficients differ: all where series are long, and those of lines elsewhere."""
+        if min(map(len, self.targets)) >= _OWN_LENGTH * len(self.groups):
+            return np.ones(len(self.groups), bool)
+        return (np.bincount(self.groups) <= _NARROW)[self.groups]
+
+    def useless(self, bend: float, last: int, found: Fit) -> set[int]:
+        """Return the covariates that do not help to predict these steps from earlier ones, or in curves of long series.
+
+        Those of short series would take what wanders for a cause, and each its own.
+        """
+        columns, targets = self.on_scale(bend, last)
+        starts = [first + len(own) - len(y) for first, own, y in zip(self.firsts, self.targets, targets, strict=True)]
+        dropped = useless(
+            [Evidence.of(columns, targets, self.lags, found, starts)], self.groups, self.owners, self.events
+        )
+        if not dropped or not self.own.all() or not found.own.any():
+            return dropped
+        apart = replace(found, prior=found.own, coefficients=np.zeros_like(found.coefficients))
+        rests = [y - x @ found.coefficients for x, y in zip(columns, targets, strict=True)]
+        own = [Evidence.of([x], [y], self.lags, apart, [0]) for x, y in zip(columns, rests, strict=True)][:_OWN]
+        return dropped & useless(own, self.groups, self.owners, self.events)
 
     def log_density(self, bend: float, last: int) -> float:
         """Return the mean log-density of these steps, in the units of the data."""
         pairs = [(target[-last:], size) for target, size in zip(self.targets, self.sizes, strict=True)]
         slopes = [log_slope(target[np.isfinite(target)], bend, size) for target, size in pairs]
-        return self.fit(bend, last, _ROUNDS // 2).log_density + float(np.concatenate(slopes).mean())
-
-    def rest(self, number: int, bend: float, found: Fit) -> Array:
-        """Return what a fit leaves of a series."""
-        return linked(self.targets[number], bend, self.sizes[number]) - self.columns[number] @ found.coefficients
-
-    def deviations(self, number: int, bend: float, found: Fit) -> Fit:
-        """Return the fit of the coefficients of a series less those of all."""
-        return fit([self.columns[number]], [self.rest(number, bend, found)], self.groups, self.lags, _ROUNDS)
+        return self.fit(bend, last, _ROUNDS // 2, own=False).log_density + float(np.concatenate(slopes).mean())
 
 
 def _fitted(
@@ -159,61 +171,80 @@ def _fitted(
     targets = [as_numbers(entry["target"]).astype(np.float64) for entry in entries]
     sizes = [size_of(target) for target in targets]
     some = np.random.default_rng(0).permutation(len(entries))[:_MOST]
-    last = max(_ROWS // len(some), 1)
-    is_fitted = basis is None or bool(basis.signals)
-    if is_fitted and (len(some) < len(entries) or max(map(len, targets)) > last):
-        log.info("effects of covariates: %d of %d series, %d steps at most", len(some), len(entries), last)
-    covariates = [as_numbers(entries[k][COVARIATES]).astype(np.float64).T[: len(targets[k])] for k in some]
+    covariates = [_covariates(entries[k]) for k in some]
     given, count = basis, covariates[0].shape[1]
     basis = basis_of(covariates, freq) if basis is None else basis
     if basis is None:
         return None
+    last = _steps(basis, len(some))
+    if basis.signals and (len(some) < len(entries) or max(map(len, targets)) > last):
+        log.info("effects of covariates: %d of %d series, %d steps at most", len(some), len(entries), last)
     names = {name: size for entry, size in zip(entries, sizes, strict=True) if (name := name_of(entry))}
     lowest = 0.0 if min(np.nanmin(target) for target in targets) >= 0 else -np.inf
-    starts, values = [entries[k]["start"] for k in some], [targets[k][-last:] for k in some]
     yearly = max(map(len, targets)) > DAYS_OF_YEAR * steps_per_day(freq)
     while basis.signals:
-        sample = _sample(basis, starts, covariates, values, [sizes[k] for k in some], yearly)
+        sample = _sample(basis, [entries[k] for k in some], [sizes[k] for k in some], last, yearly)
         recent = max(_CHOOSING // len(some), min(last, 4 * max(sample.lags)))
         scale = max(BENDS, key=lambda one: sample.log_density(one, recent)) if bend is None else bend
         found, width = sample.fit(scale, last, _ROUNDS), basis.width
-        long = 1 < len(entries) <= _OWN and min(map(len, values)) >= _OWN_LENGTH * width
-        fits = [sample.deviations(number, scale, found) for number in range(len(some) * long)]
-        dropped = set() if given else sample.useless(scale, last, found, fits)
+        dropped = set() if given else sample.useless(scale, last, found)
         if dropped:
             kept = sorted({one.column for one in basis.signals} - dropped)
             basis = basis_of(covariates, freq, kept) or replace(basis, signals=(), pairs=())
             continue
-        centres, spreads = sample.units[:, :width]
-        # Series without a name share all.
-        own = {
-            name: one.coefficients[:width] / spreads
-            for k, one in zip(some, fits, strict=False)
-            if (name := name_of(entries[k]))
-        }
+        spreads, own = sample.units[1, :width], dict[str, Array]()
+        for begin in range(0, len(entries) * bool(found.own[:width].any()), _MOST):
+            chunk = slice(begin, begin + _MOST)
+            part = _sample(basis, entries[chunk], sizes[chunk], last, yearly, sample.units)
+            more = differences(*part.on_scale(scale, last), sample.lags, found)[:, :width] / spreads
+            pairs = zip(entries[chunk], more, strict=True)
+            own |= {name: one for entry, one in pairs if (name := name_of(entry))}  # series without a name share all
         coefficients, columns = found.coefficients[:width] / spreads, np.concatenate(sample.columns)[:, :width]
         doubt = _factor(found.covariance[:width, :width], columns) / spreads[:, None]
-        return Effects(basis, count, scale, centres, coefficients, doubt, own, names, lowest)
+        return Effects(basis, count, scale, sample.units[0, :width], coefficients, doubt, own, names, lowest)
     return Effects(basis, count, np.inf, np.zeros(0), np.zeros(0), np.zeros((0, 0)), {}, names, lowest)
 
 
+def _covariates(entry: dict[str, Any]) -> Array:
+    """Return the covariates of an entry beside its target, (time, covariate)."""
+    return as_numbers(entry[COVARIATES]).astype(np.float64).T[: np.shape(entry["target"])[-1]]
+
+
+def _steps(basis: Basis, series: int) -> int:
+    """Return how many steps of each of some series are fitted to."""
+    every = np.clip(_WORK / max(basis.width, 1) ** 2, _ROWS, _OF_ALL)
+    return int(max(min(_ROWS, every // series), 1))
+
+
 def _sample(
-    basis: Basis, starts: list[Any], covariates: list[Array], values: list[Array], sizes: list[float], yearly: bool
+    basis: Basis, entries: list[dict[str, Any]], sizes: list[float], last: int, yearly: bool, units: Array | None = None
 ) -> _Sample:
-    """Return the columns of a basis beside the last values of each series."""
-    parts, owners, widths = list[Array](), list[frozenset[int]](), list[int]()
-    for start, given, value in zip(starts, covariates, values, strict=True):
-        times = periods(start, len(given))
+    """Return the columns of a basis beside the last values of each series; their own units where None."""
+    parts, owners, widths, targets, firsts = (
+        list[Array](),
+        list[frozenset[int]](),
+        list[int](),
+        list[Array](),
+        list[int](),
+    )
+    for entry in entries:
+        given, target = _covariates(entry), as_numbers(entry["target"]).astype(np.float64)[-last:]
+        times = periods(entry["start"], len(given))
         groups = [*basis.groups(times, basis.values(given)[0])]
         groups += [(frozenset(), part) for part in calendar_groups(times, basis.freq, yearly)]
         owners, widths = [of for of, _ in groups], [part.shape[1] for _, part in groups]
-        parts.append(np.concatenate([part[-len(value) :] for _, part in groups], 1))
-    every = np.concatenate(parts)
-    centres, spreads = every.mean(0), every.std(0)
-    spreads = np.where(spreads > _RARE, spreads, np.inf)
-    columns, places = [(part - centres) / spreads for part in parts], np.repeat(np.arange(len(widths)), widths)
-    lags = _lags(basis.freq, max(map(len, values)))
-    return _Sample(columns, values, sizes, places, lags, np.stack([centres, spreads]), owners)
+        parts.append(np.concatenate([part[-len(target) :] for _, part in groups], 1))
+        targets.append(target)
+        firsts.append(entry["start"].ordinal + len(given) - len(target))
+    if units is None:
+        every = np.concatenate(parts)
+        spreads = every.std(0)
+        units = np.stack([every.mean(0), np.where(spreads > _RARE, spreads, np.inf)])
+    columns, places = [(part - units[0]) / units[1] for part in parts], np.repeat(np.arange(len(widths)), widths)
+    lags = _lags(basis.freq, max(map(len, targets)))
+    values = np.concatenate([_covariates(entry) for entry in entries])
+    events = frozenset(k for k, one in enumerate(values.T) if np.isin(one, [one.min(), one.max()]).all())
+    return _Sample(columns, targets, sizes, places, lags, units, owners, firsts, events)
 
 
 def _factor(covariance: Array, columns: Array) -> Array:

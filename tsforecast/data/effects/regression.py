@@ -10,8 +10,10 @@ _DEGREES = 4.0  # of freedom of the errors' t distribution
 _SHRINKAGES = 6
 _LEAST = 1e-5  # deviation of coefficients, by that of the targets, below which a group is left out
 _NORMAL = 0.6745  # median size of a standard normal number
+_TYPICAL = 10.0  # errors of a series that the scale of all counts as in that of the series
 
 Matrix = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -20,29 +22,116 @@ class Fit:
 
     Attributes:
         coefficients: Of each column.
-        covariance: Of these given the data, (column, column).
+        covariance: Of those of a series given the data, on average over the series, (column, column).
         deviations: Prior deviation of the coefficients of each group, by that of the targets.
         prior: The same of each column, in units of the targets; 0 where it is left out.
+        own: Prior deviation of what coefficients of a series differ by, likewise; 0 where they do not.
         log_density: Mean log-density of a value given those before it.
         rhythm: Autoregressive coefficients of the errors.
+        scale: Of the errors' t distribution of a typical series.
+        variance: Mean square of errors by their weights, in squares of the scale.
     """
 
     coefficients: Matrix
     covariance: Matrix
     deviations: Matrix
     prior: Matrix
+    own: Matrix
     log_density: float
     rhythm: Matrix
+    scale: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """Values of a series, and columns beside them, less what earlier steps say of them.
+
+    Attributes:
+        rows: Of shape (time, column), with a mean of 0.
+        values: Of shape (time,), likewise.
+        steps: The places of these values in the series; missing ones are left out.
+    """
+
+    rows: Matrix
+    values: Matrix
+    steps: Indices
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over the weighted rows of all series.
+
+    Attributes:
+        scatter: Of products of columns, (column, column).
+        moment: Of products with values, (column,).
+        own: The columns whose coefficients differ, (own,).
+        cross: Of products of these with all, of each series, (series, own, column).
+        pulls: Of their products with values, (series, own).
+        weight: Of the weights.
+    """
+
+    scatter: Matrix
+    moment: Matrix
+    own: Indices
+    cross: Matrix
+    pulls: Matrix
+    weight: float
+
+    @classmethod
+    def of(cls, parts: list[Part], weights: list[Matrix], own: Indices) -> "_Sums":
+        """Return the sums over parts."""
+        scatter, moment, cross, pulls = 0.0, 0.0, [], []
+        for part, weight in zip(parts, weights, strict=True):
+            weighted = part.rows.T * weight
+            scatter, moment = scatter + weighted @ part.rows, moment + weighted @ part.values
+            cross.append(weighted[own] @ part.rows)
+            pulls.append(weighted[own] @ part.values)
+        total = float(sum(weight.sum() for weight in weights))
+        return cls(np.asarray(scatter), np.asarray(moment), own, np.stack(cross), np.stack(pulls), total)
+
+    def times(self, factor: float) -> "_Sums":
+        """Return the sums as if all weights were multiplied."""
+        scatter, moment, cross, pulls = (factor * x for x in (self.scatter, self.moment, self.cross, self.pulls))
+        return _Sums(scatter, moment, self.own, cross, pulls, factor * self.weight)
+
+    def inner(self, own: Matrix, variance: float) -> Matrix:
+        """Return the covariance of what coefficients of each series differ by given the others, (series, own, own).
+
+        Args:
+            own: Its prior deviation, (own,).
+            variance: Of the errors.
+        """
+        return _given(own, self.cross[:, :, self.own], variance)
+
+    def marginal(self, inner: Matrix, variance: float) -> tuple[Matrix, Matrix]:
+        """Return scatter and moment where what series differ by is integrated out."""
+        gain = inner @ self.cross / variance
+        scatter = self.scatter - np.tensordot(self.cross, gain, ((0, 1), (0, 1)))
+        return scatter, self.moment - np.tensordot(self.pulls, gain, ((0, 1), (0, 1)))
+
+    def differences(self, coefficients: Matrix, inner: Matrix, variance: float) -> Matrix:
+        """Return what coefficients of each series differ by, (series, column)."""
+        found = np.zeros((len(self.cross), len(coefficients)))
+        pulls = self.pulls - self.cross @ coefficients
+        found[:, self.own] = (inner @ pulls[:, :, None])[..., 0] / variance
+        return found
 
 
 def fit(
-    columns: list[Matrix], targets: list[Matrix], groups: NDArray[np.int64], lags: tuple[int, ...], rounds: int
+    columns: list[Matrix],
+    targets: list[Matrix],
+    groups: Indices,
+    lags: tuple[int, ...],
+    rounds: int,
+    own: NDArray[np.bool_] | None = None,
 ) -> Fit:
     """Return the posterior mean of coefficients that all series share, each of which has a level of its own.
 
     Errors are autoregressive at some lags, and have a t distribution (weights by iteration; Lange, Little and Taylor
-    1989). The coefficients of a group have a normal prior whose variance has the highest evidence (MacKay 1992), so
-    those of a group without use vanish.
+    1989) whose scale is that of the series. The coefficients of a group have a normal prior whose variance has the
+    highest evidence (MacKay 1992), so those of a group without use vanish. What those of a series differ by has one as
+    well (random effects; Laird and Ware 1982).
 
     Args:
         columns: Of each series, (time, column), of deviation about 1.
@@ -50,96 +139,193 @@ def fit(
         groups: Number of the group of each column.
         lags: In steps, each shorter than half of the longest series.
         rounds: Of weights and autoregression.
+        own: Whether the coefficient of a column differs from series to series; None if none does.
     """
     size = np.sqrt(np.mean([np.nanvar(y) for y in targets if np.isfinite(y).any()])) or 1.0
     centred = [y - np.nanmean(y) if np.isfinite(y).any() else y for y in targets]
-    count, longest = columns[0].shape[1], max(lags)
-    rhythm, coefficients = np.zeros(len(lags)), np.zeros(count)
-    deviations, variance = np.full(groups.max() + 1, 0.1), size**2
-    weights, errors, scale, precision, prior = None, np.zeros(0), size, np.eye(count), np.ones(count)
+    search = _Search(size, groups, np.zeros(0, np.int64) if own is None else np.flatnonzero(own), len(columns))
+    rhythm, scales, scale, errors = np.zeros(len(lags)), np.ones(len(columns)), size, list[Matrix]()
     for step in range(rounds):
-        rows, values = without_rhythm(columns, centred, rhythm, lags, longest)
-        weights = np.ones(len(values)) if weights is None else weights
-        scatter, moment = (rows * weights[:, None]).T @ rows, (rows * weights[:, None]).T @ values
+        search.parts = divided(without_rhythm(columns, centred, rhythm, lags), scales)
+        search.weights = [weights_of(one / scale) for one in errors] or [np.ones(len(x.values)) for x in search.parts]
+        search.sums = _Sums.of(search.parts, search.weights, search.own)
         for _ in range(_SHRINKAGES if step else 1):
-            prior = np.maximum(deviations[groups] * size, 1e-9)
-            posterior = np.linalg.inv(scatter / variance + np.diag(prior**-2))
-            coefficients = posterior @ moment / variance
-            errors = values - rows @ coefficients
-            variance = max(float(weights @ errors**2 / weights.sum()), 1e-12 * size**2)
-            squares = coefficients**2 + np.diag(posterior)
-            deviations = np.sqrt(np.bincount(groups, squares) / np.bincount(groups)) / size
-        precision = scatter / weights.mean()
-        rhythm, errors = _rhythm(columns, centred, coefficients, lags, longest, size)
-        weights, scale = weights_of(errors, size)
-    density = log_t(errors / scale) - np.log(scale)
-    used = deviations[groups] > _LEAST
-    covariance = np.where(used[:, None] & used, _covariance(precision, prior, errors, scale), 0.0)
-    coefficients, prior = np.where(used, coefficients, 0.0), np.where(used, prior, 0.0)
-    return Fit(coefficients, covariance, deviations, prior, float(density.mean()), rhythm)
+            search.improve()
+        coefficients = search.coefficients + search.differences
+        rests = [y - x @ each for x, y, each in zip(columns, centred, coefficients, strict=True)]
+        rhythm, errors = _rhythm(rests, scales, lags, size)
+        scales, scale = scales_of(errors, size)
+        errors = [one / by for one, by in zip(errors, scales, strict=True)]
+    together = np.concatenate(errors)
+    spread = np.log(scales).repeat([len(one) for one in errors])
+    density = log_t(together / scale) - np.log(scale) - spread
+    return search.fit(together, scale, float(density.mean()), rhythm)
 
 
-def weights_of(errors: Matrix, size: float) -> tuple[Matrix, float]:
-    """Return the weights of errors under a t distribution, and its scale, no less than a millionth of a size."""
-    scale = max(float(np.median(np.abs(errors))) / _NORMAL, 1e-6 * size)
-    return (_DEGREES + 1) / (_DEGREES + (errors / scale) ** 2), scale
-
-
-def _covariance(scatter: Matrix, prior: Matrix, errors: Matrix, scale: float) -> Matrix:
-    """Return the covariance of coefficients given the data.
-
-    The variance of errors is that of an estimate by weights (Huber 1981), with degrees of freedom for coefficients:
-    E psi^2 / (E psi')^2, where psi is the error times its weight.
+class _Search:
+    """The search for the coefficients with the highest evidence.
 
     Args:
-        scatter: Of the columns.
-        prior: Deviation of each coefficient.
-        errors: Given earlier ones.
-        scale: Of their t distribution.
+        size: Deviation of the targets.
+        groups: Number of the group of each column.
+        own: The columns whose coefficients differ.
+        series: Number of series.
     """
-    squares = (errors / scale) ** 2
-    moved = (_DEGREES + 1) * errors / (_DEGREES + squares)
-    slope = ((_DEGREES + 1) * (_DEGREES - squares) / (_DEGREES + squares) ** 2).mean()
-    sizes = prior[:, None] * scatter * prior  # in units of the prior, in which no inverse is of a singular matrix
-    least = 1e-12 * max(float(sizes.diagonal().max()), np.finfo(float).tiny)
-    variance = max(float((moved**2).mean() / max(slope, 0.1) ** 2), least)
-    fitted = float((sizes * np.linalg.inv(np.eye(len(prior)) + sizes / variance)).sum()) / variance
-    variance *= len(errors) / max(len(errors) - fitted, 1.0)
-    return prior[:, None] * np.linalg.inv(np.eye(len(prior)) + sizes / variance) * prior
+
+    parts: list[Part]
+    weights: list[Matrix]
+    sums: _Sums
+
+    def __init__(self, size: float, groups: Indices, own: Indices, series: int) -> None:
+        self.size, self.groups, self.own = size, groups, own
+        self.variance, self.coefficients = size**2, np.zeros(len(groups))
+        self.prior, self.common = np.ones(len(groups)), np.full(len(groups), 0.1 * size)
+        self.differ, self.spread = np.ones(len(own)), np.full(len(own), 0.1 * size)
+        self.differences = np.zeros((series, len(groups)))
+
+    def improve(self) -> None:
+        """Updates coefficients, then variances given these (expectation and maximisation)."""
+        self.prior, self.differ = np.maximum(self.common, 1e-9), self.spread
+        inner = self.sums.inner(self.differ, self.variance)
+        scatter, moment = self.sums.marginal(inner, self.variance)
+        posterior = np.linalg.inv(scatter / self.variance + np.diag(self.prior**-2))
+        self.coefficients = posterior @ moment / self.variance
+        self.differences = self.sums.differences(self.coefficients, inner, self.variance)
+        each = self.coefficients + self.differences
+        triples = zip(self.parts, self.weights, each, strict=True)
+        squares = sum(weight @ (part.values - part.rows @ one) ** 2 for part, weight, one in triples)
+        unsure = (inner * self.sums.cross[:, :, self.own]).sum()
+        self.variance = max(float(squares + unsure) / self.sums.weight, 1e-12 * self.size**2)
+        self.common = _deviations(self.coefficients**2 + posterior.diagonal(), self.groups)
+        second = self.differences[:, self.own] ** 2 + np.diagonal(inner, axis1=1, axis2=2)
+        self.spread = _deviations(second.mean(0), self.groups[self.own])
+
+    def fit(self, errors: Matrix, scale: float, log_density: float, rhythm: Matrix) -> Fit:
+        """Return the fit, given errors in units of each series' scale, the scale of all, and autoregression."""
+        used, own = self.common > _LEAST * self.size, np.zeros(len(self.groups))
+        own[self.own] = np.where(self.spread > _LEAST * self.size, self.differ, 0.0)
+        kept = used | (own > 0)
+        covariance = np.where(kept[:, None] & kept, self._covariance(errors, scale), 0.0)
+        coefficients, prior = np.where(used, self.coefficients, 0.0), np.where(used, self.prior, 0.0)
+        deviations = np.zeros(self.groups.max() + 1)
+        deviations[self.groups] = self.common / self.size
+        ratio = self.variance / scale**2
+        return Fit(coefficients, covariance, deviations, prior, own, log_density, rhythm, scale, ratio)
+
+    def _covariance(self, errors: Matrix, scale: float) -> Matrix:
+        """Return the covariance of the coefficients of a series given the data, on average.
+
+        The variance of errors is that of an estimate by weights (Huber 1981), with degrees of freedom for coefficients:
+        E psi^2 / (E psi')^2, where psi is the error times its weight.
+        """
+        squares = (errors / scale) ** 2
+        moved = (_DEGREES + 1) * errors / (_DEGREES + squares)
+        slope = ((_DEGREES + 1) * (_DEGREES - squares) / (_DEGREES + squares) ** 2).mean()
+        sums = self.sums.times(len(errors) / self.sums.weight)
+        variance = max(float((moved**2).mean() / max(slope, 0.1) ** 2), 1e-24 * self.size**2)
+        inner = sums.inner(self.differ, variance)
+        scatter, _ = sums.marginal(inner, variance)
+        common = _given(self.prior, scatter, variance)
+        fitted = ((common * scatter).sum() + (inner * sums.cross[:, :, self.own]).sum()) / variance
+        variance *= len(errors) / max(len(errors) - fitted, 1.0)
+        inner = sums.inner(self.differ, variance)
+        scatter, _ = sums.marginal(inner, variance)
+        common = _given(self.prior, scatter, variance)
+        if not len(self.own):
+            return common
+        found = np.zeros_like(common)
+        found[np.ix_(self.own, self.own)] = inner.mean(0)
+        for one, cross in zip(inner, sums.cross, strict=True):
+            gain = np.eye(len(common))
+            gain[self.own] -= one @ cross / variance
+            found += gain @ common @ gain.T / len(inner)
+        return found
 
 
-def without_rhythm(
-    columns: list[Matrix], targets: list[Matrix], rhythm: Matrix, lags: tuple[int, ...], longest: int
-) -> tuple[Matrix, Matrix]:
-    """Return columns and targets less what earlier steps say of them, centred in each series; missing ones left out."""
-    rows, values = [], []
+def _given(prior: Matrix, scatter: Matrix, variance: float) -> Matrix:
+    """Return the covariance (..., column, column) given data, by a prior deviation (column,)."""
+    within = prior[:, None] * scatter * prior / variance  # in units of the prior no inverse is of a singular matrix
+    return prior[:, None] * np.linalg.inv(np.eye(len(prior)) + within) * prior
+
+
+def _deviations(squares: Matrix, groups: Indices) -> Matrix:
+    """Return the root of the mean of squares (column,) over each group, for each of its columns."""
+    numbers = np.bincount(groups)
+    return np.sqrt(np.bincount(groups, squares) / np.maximum(numbers, 1))[groups]
+
+
+def differences(columns: list[Matrix], targets: list[Matrix], lags: tuple[int, ...], found: Fit) -> Matrix:
+    """Return what the coefficients of series differ by from those of all given a fit, (series, column).
+
+    Args:
+        columns: Of each series, (time, column), as those of the fit.
+        targets: Of each series, (time,).
+        lags: Of the errors.
+        found: The fit, of these series or others.
+    """
+    centred = [y - np.nanmean(y) if np.isfinite(y).any() else y for y in targets]
+    parts = without_rhythm(columns, centred, found.rhythm, lags)
+    errors = [part.values - part.rows @ found.coefficients for part in parts]
+    scales, _ = scales_of(errors, found.scale)
+    parts = divided(parts, scales)
+    weights = [weights_of(one / by / found.scale) for one, by in zip(errors, scales, strict=True)]
+    own = np.flatnonzero(found.own)
+    sums, variance = _Sums.of(parts, weights, own), found.variance * found.scale**2
+    return sums.differences(found.coefficients, sums.inner(found.own[own], variance), variance)
+
+
+def weights_of(errors: Matrix) -> Matrix:
+    """Return the weights of errors under a t distribution, in units of its scale."""
+    return (_DEGREES + 1) / (_DEGREES + errors**2)
+
+
+def scales_of(errors: list[Matrix], size: float) -> tuple[Matrix, float]:
+    """Return the scale of the errors of each series by that of all, and this, no less than a millionth of a size.
+
+    Few errors say little, so that of a short series is nearer to 1.
+    """
+    scale = max(float(np.median(np.abs(np.concatenate(errors)))) / _NORMAL, 1e-6 * size)
+    own = np.array([np.median(np.abs(one)) / _NORMAL if len(one) else scale for one in errors])
+    numbers = np.array([len(one) for one in errors])
+    return np.exp(np.log(np.maximum(own / scale, 1e-3)) * numbers / (numbers + _TYPICAL)), scale
+
+
+def divided(parts: list[Part], scales: Matrix) -> list[Part]:
+    """Return parts in units of the scale of their series."""
+    return [Part(part.rows / by, part.values / by, part.steps) for part, by in zip(parts, scales, strict=True)]
+
+
+def without_rhythm(columns: list[Matrix], targets: list[Matrix], rhythm: Matrix, lags: tuple[int, ...]) -> list[Part]:
+    """Return columns and targets less what earlier steps say of them, centred in each series."""
+    longest, parts = max(lags), list[Part]()
     for own, target in zip(columns, targets, strict=True):
-        if len(target) <= longest:
-            continue
         row, value = own[longest:].copy(), target[longest:].copy()
         for lag, share in zip(lags, rhythm, strict=True):
-            row -= share * own[longest - lag : len(own) - lag]
-            value -= share * target[longest - lag : len(target) - lag]
-        seen = np.isfinite(value)
-        row, value = row[seen], value[seen]
-        rows.append(row - row.mean(0) if len(row) else row)
-        values.append(value - value.mean() if len(value) else value)
-    return np.concatenate(rows), np.concatenate(values)
+            row -= share * own[longest - lag :][: len(row)]
+            value -= share * target[longest - lag :][: len(value)]
+        steps = np.flatnonzero(np.isfinite(value))
+        row, value = row[steps], value[steps]
+        parts.append(
+            Part(row - row.sum(0) / max(len(row), 1), value - value.sum() / max(len(value), 1), steps + longest)
+        )
+    return parts
 
 
-def _rhythm(
-    columns: list[Matrix], targets: list[Matrix], coefficients: Matrix, lags: tuple[int, ...], longest: int, size: float
-) -> tuple[Matrix, Matrix]:
-    """Return the autoregressive coefficients of the errors, and the errors given earlier ones."""
-    rests = [y - own @ coefficients for own, y in zip(columns, targets, strict=True) if len(y) > longest]
-    rests = [y - np.nanmean(y) for y in rests]
-    before = np.concatenate([np.stack([y[longest - k : len(y) - k] for k in lags], 1) for y in rests])
-    now = np.concatenate([y[longest:] for y in rests])
-    seen = np.isfinite(now) & np.isfinite(before).all(1)
-    x, y = before[seen], now[seen]
+def _rhythm(rests: list[Matrix], scales: Matrix, lags: tuple[int, ...], size: float) -> tuple[Matrix, list[Matrix]]:
+    """Return the autoregressive coefficients of what is left of series, and the errors given earlier ones."""
+    longest, befores, nows = max(lags), list[Matrix](), list[Matrix]()
+    for rest in rests:
+        y = rest - np.nanmean(rest) if np.isfinite(rest).any() else rest
+        length = max(len(y) - longest, 0)
+        before = np.stack([y[longest - k :][:length] for k in lags], 1)
+        seen = np.isfinite(y[longest:]) & np.isfinite(before).all(1)
+        befores.append(before[seen])
+        nows.append(y[longest:][seen])
+    by = np.repeat(scales, [len(one) for one in nows])
+    x, y = np.concatenate(befores) / by[:, None], np.concatenate(nows) / by
     scatter = x.T @ x + 1e-6 * len(x) * size**2 * np.eye(len(lags))
     share = np.asarray(np.linalg.solve(scatter, x.T @ y), np.float64)
-    return share, y - x @ share
+    return share, [now - before @ share for before, now in zip(befores, nows, strict=True)]
 
 
 def log_t(errors: Matrix) -> Matrix:

@@ -66,14 +66,40 @@ def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **
     if given.item is None and not columns.wide:
         item = tell_apart(frame, columns.stamps, columns.items, schema.others)
         columns = replace(columns, item=item[0] if len(item) == 1 else item or None)
+    if columns.ahead and not (schema.across or columns.wide or columns.covariates or columns.past_covariates):
+        used = {*schema._replace(columns=columns).used}
+        ahead = _known_ahead(frame, columns, [name for name in names if name not in used])
+        columns, frame = replace(columns, covariates=list(ahead)), frame.assign(**ahead)
     across = {*schema.across}
     log.info("%s: %s", path, description([name for name in names if name not in across], columns, len(across)))
-    roles = replace(columns, decimal=given.decimal)
+    roles = replace(columns, decimal=given.decimal, ahead=False)
     if schema.across or columns.wide:  # other tables of this form have other dates, or other series
         opened = {"timestamp": None} if schema.across else {}
         roles = replace(roles, target=given.target, **opened)
     frame = frame[schema._replace(columns=columns).used]  # pyright: ignore[reportAssignmentType]
     return Table(path, *with_stamps(frame, columns), roles, **place)
+
+
+def _known_ahead(frame: pd.DataFrame, columns: Columns, names: list[str]) -> dict[str, pd.Series]:
+    """Return columns of numbers without a gap that go on behind the last target of every series, and change in one."""
+    seen: Any = ~(frame[columns.targets].isna() | frame[columns.targets].isin([""])).all(axis=1)
+    series = pd.Series(0, index=frame.index)
+    if columns.items:
+        series = frame.groupby(columns.items, sort=False, observed=True).ngroup()
+    behind = ~seen[::-1].groupby(series[::-1]).cummax()[::-1]
+    if not behind.groupby(series).any().all():
+        return {}
+    found = {name: _as_numbers(frame[name]) for name in names if not name.startswith("Unnamed: ")}
+    whole = {name: x for name, x in found.items() if x is not None and not x.isna().any()}
+    return {name: x for name, x in whole.items() if x.groupby(series).nunique().max() > 1}
+
+
+def _as_numbers(column: Any) -> pd.Series | None:
+    """Return a column of numbers, or of yes and no, which may be text; None for another."""
+    if column.dtype.kind in "biuf":
+        return column
+    lower = column.str.lower() if column.dtype.kind == "O" and isinstance(column.iloc[0], str) else None
+    return (lower == "true").astype(float) if lower is not None and lower.isin(["true", "false"]).all() else None
 
 
 def with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:

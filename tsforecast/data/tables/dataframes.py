@@ -36,7 +36,7 @@ def columns_of(given: Columns | Mapping[str, Any] | None) -> Columns:
         several = isinstance(value, Sequence) and not isinstance(value, str)
         if role in _SINGLE:
             found[role] = value[0] if several and len(value) == 1 else value
-        elif role == "wide":
+        elif role in ("wide", "ahead"):
             found[role] = bool(value)
         else:
             found[role] = list(value) if several else [value]

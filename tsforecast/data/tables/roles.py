@@ -31,6 +31,7 @@ class Columns:
             `target`. Schema by itself where these names are numbered, and where dates stand across the top.
         holidays: Code of a country whose public holidays become covariates, "US" or "AU-VIC"; the effects of
             `with_holidays` may follow, which are chosen if they do not.
+        ahead: Whether numbers that go on behind the last target of every series are covariates, where none is named.
     """
 
     item: str | Sequence[str] | None = None
@@ -44,6 +45,7 @@ class Columns:
     decimal: str | None = None
     wide: bool = False
     holidays: str | Sequence[str] | None = None
+    ahead: bool = False
 
     @property
     def items(self) -> list[str]:
