@@ -62,3 +62,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return f"[{link}]({up}{uri})" if mark else link  # a picture opens alone, in full size
 
     return re.sub(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", moved, with_options(markdown))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Marks short code, such as an option with its value: a line never breaks in it."""
+    return re.sub(r"<code>(?=[^<]{1,22}</code>)", '<code class="word">', html)
