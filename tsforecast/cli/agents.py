@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tsforecast.cli import learning_commands
-from tsforecast.decisions.arms import read_arms
 from tsforecast.decisions.config import AgentConfig
+from tsforecast.decisions.table_columns import read_arms
 from tsforecast.settings import AgentSettings
 
 

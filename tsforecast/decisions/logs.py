@@ -8,8 +8,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tsforecast.decisions.arms import arm_sets, features_of, masks_of, numbers_of, read_frame
 from tsforecast.decisions.logged_rounds import LoggedRounds
+from tsforecast.decisions.table_columns import arm_sets, features_of, masks_of, numbers_of, read_frame
 from tsforecast.decisions.tables import find_table, settled, sorted_names
 
 ERROR = " error"  # what the name of a column with standard errors of propensities ends with

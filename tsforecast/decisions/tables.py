@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tsforecast.data.folder import data_home
 from tsforecast.decisions import environments
-from tsforecast.decisions.arms import arm_sets, features_of, masks_of, numbers_of, read_frame
 from tsforecast.decisions.environments import Environment
+from tsforecast.decisions.table_columns import arm_sets, features_of, masks_of, numbers_of, read_frame
 
 log = logging.getLogger(__name__)
 
