@@ -22,9 +22,10 @@ from tsforecast.core.gaussian import Gaussian, register_record, unbind
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition
 from tsforecast.core.kernels import innovation
 from tsforecast.core.kernels.calls import fits, serves
-from tsforecast.core.linalg import LOG_2PI, beside, block_diagonal, broadcast_shapes, with_lead
+from tsforecast.core.linalg import LOG_2PI, beside, broadcast_shapes, with_lead
 from tsforecast.core.seasonal import Harmonics, Season, one_hot
 from tsforecast.core.series.blocks import Blocks, check_terms, flatten_batch
+from tsforecast.core.side_by_side import blocks_beside, dense_rows, emitted_entries
 from tsforecast.core.system import AbstractLinearSystem
 from tsforecast.core.torch_internals import constant, is_transformed
 
@@ -139,7 +140,7 @@ class ISSM(AbstractLinearSystem):
             noise, slope = torch.where(moving, noise, 0.0), moving.to(noise.dtype)
             diagonal = [torch.where(moving, x, 1.0) for x in diagonal]
         transition = ISSMTransition(torch.cat(diagonal, -1) if damped else None, noise, tuple(slopes), slope)
-        positions, coefficients = _entries(emitted, source)
+        positions, coefficients = emitted_entries(emitted, source)
         return transition, ISSMEmission(positions, offset, emission_noise, first, coefficients)
 
     def whole(self, prior: Gaussian, values: Tensor, observed: Tensor | None) -> tuple[Gaussian, Tensor, Tensor] | None:
@@ -259,35 +260,24 @@ class ISSM(AbstractLinearSystem):
             season += component.is_seasonal
         diagonal = not any(isinstance(c, Trend) for c in self.components)
         return Blocks(
-            matrix=self._dense_rows(positions, [p.matrix for p in parts], length, ndim + 1),
+            matrix=dense_rows(positions, [p.matrix for p in parts], (length, self.num_states), ndim + 1),
             offset=fold(self.offset, 0),
             noise=torch.where(eye.cumsum(-2) > 0, earlier, earlier.mT).contiguous(),  # or bmm goes one by one
-            cross=self._dense_rows(positions, [p.cross for p in parts], length, ndim + 1),
+            cross=dense_rows(positions, [p.cross for p in parts], (length, self.num_states), ndim + 1),
             transition=(
                 None
                 if diagonal and not damped
                 else beside([p.transition for p in parts], 1, ndim + 1).unsqueeze(-1)
                 if diagonal
-                else _block_diagonal([p.transition for p in parts], self.components, ndim + 1)
+                else blocks_beside([p.transition for p in parts], self.components, ndim + 1)
             ),
             state_offset=None,
             state_noise=(
                 beside([p.state_noise for p in parts], 1, ndim + 1).unsqueeze(-1)
                 if diagonal
-                else _block_diagonal([p.state_noise for p in parts], self.components, ndim + 1)
+                else blocks_beside([p.state_noise for p in parts], self.components, ndim + 1)
             ),
         )
-
-    def _dense_rows(self, positions: list[Tensor], entries: list[Tensor], length: int, ndim: int) -> Tensor:
-        """(..., step, state), from the entries of all components and their positions."""
-        pairs = zip(positions, entries, strict=True)
-        both = [tuple(with_lead(x, 2, ndim) for x in torch.broadcast_tensors(*pair)) for pair in pairs]
-        batch = broadcast_shapes(*(x.shape[:-1] for x, _ in both), (length,))
-        index, values = (torch.cat([x.expand(*batch, -1) for x in part], -1) for part in zip(*both, strict=True))
-        rows = values.new_zeros(*batch, self.num_states)
-        if is_transformed(index) or is_transformed(values):  # `vmap` refuses to write into what it has not mapped
-            return rows.scatter(-1, index, values)
-        return rows.scatter_(-1, index, values)
 
 
 @functools.cache
@@ -300,21 +290,3 @@ def _table(components: tuple[Component, ...]) -> tuple[Tensor, tuple[int, int, i
         first, source, season = first + c.size, source + len(c.noises), season + c.is_seasonal
         damped, column = damped + c.is_damped, column + (c.size if isinstance(c, Harmonics) else 0)
     return torch.tensor(rows, device="cpu"), (source, season, damped)
-
-
-def _entries(parts: list[tuple[Tensor, Tensor | None]], like: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Positions and coefficients of all components, side by side; None where all coefficients are one."""
-    position = beside([position for position, _ in parts], 1, max(position.ndim for position, _ in parts) - 1)
-    if all(coefficient is None for _, coefficient in parts):
-        return position, None
-    given = [like.new_ones(where.shape[-1]) if coefficient is None else coefficient for where, coefficient in parts]
-    return position, beside(given, 1, max(x.ndim for x in given) - 1)
-
-
-def _block_diagonal(parts: list[Tensor], components: tuple[Component, ...], ndim: int) -> Tensor:
-    """Return the block-diagonal matrix of the parts: matrices for trends, diagonals for the others."""
-    full = [
-        with_lead(p, 2, ndim) if isinstance(c, Trend) else torch.diag_embed(with_lead(p, 1, ndim))
-        for p, c in zip(parts, components, strict=True)
-    ]
-    return block_diagonal(*full)

@@ -12,20 +12,19 @@ from gluonts.model.forecast import Forecast, SampleForecast
 from gluonts.transform import Transformation
 from numpy.typing import NDArray
 
-from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.checks import as_numbers, check_entries
 from tsforecast.data.effects.link import restored
 from tsforecast.data.effects.taken import Taken
 from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
+from tsforecast.forecasting.far_values import far_values, refuse_far_future, some
 from tsforecast.forecasting.ragged import without_ragged_end
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.units import FARTHEST
 
 log = logging.getLogger(__name__)
 
-_NAMED = 10  # series that a warning names, at most
 _SHORT_SERIES, _SHORT_STEPS = 256, 16_000  # series at a time, and steps of all of them, where no paths are drawn
 _LONG_STEPS = 800_000  # of all series that are taken at a time: about 1 GiB of a bank
 _BATCHES_HELD = 8
@@ -76,7 +75,7 @@ class Histories:
         check_entries([entry], self.freq, future=future, all_missing=True, **limits)
 
     def exponents(self, windows: list[dict[str, Any]]) -> NDArray[np.int64]:
-        """Return the exponents of the powers of two by which targets are divided, (series, target).
+        """Return the exponents of the powers of two that divide targets, (series, target).
 
         They are 0 where the unit of the data matters to the model.
         """
@@ -93,7 +92,7 @@ class Histories:
             belief: The belief from which to go on; None to begin.
         """
         after, _ = self.net.filter(batch, belief)
-        self.far.update(_far_values(self.net, batch, after, windows))
+        self.far.update(far_values(self.net, batch, after, windows))
         return after
 
     def predicted(self, dataset: Iterable[dict[str, Any]], num_samples: int | None) -> Iterator[Forecast]:
@@ -110,7 +109,7 @@ class Histories:
             yield from (found[k] for k in range(len(held)))
 
     def _together(self, entries: list[dict[str, Any]], num_samples: int | None) -> int:
-        """Return how many series are taken at a time: fewer where one is long, and more where all are short.
+        """Return the number of series at a time: fewer where one is long, and more where all are short.
 
         More only where no paths of anything are drawn, so that these do not depend on the other series.
         """
@@ -147,7 +146,7 @@ class Histories:
         exponents: NDArray[np.int64],
         known: int = 0,
     ) -> list[Forecast]:
-        """Return forecasts in the units of the data, whose targets were divided by powers of two.
+        """Return forecasts in the units of the data, given targets divided by powers of two.
 
         Args:
             belief: The belief at the end of the past.
@@ -166,7 +165,7 @@ class Histories:
             {"start_date": start, "item_id": item, "info": info}
             for start, item, info in zip(batch["forecast_start"], names, infos, strict=True)
         ]
-        _refuse_far_future(net, batch, belief, names)
+        refuse_far_future(net, batch, belief, names)
         marginals = net.marginals(belief, batch)
         paths = self._paths(belief, batch, num_samples, exponents, known)
         if marginals is None:
@@ -257,7 +256,7 @@ class Histories:
                     "no value in the history of %d series (%s): the forecast is the model's prior, with location 0 and "
                     "scale 1, which may be far from what the series is like; give values, or leave it out",
                     len(names),
-                    _some(list(names)),
+                    some(list(names)),
                 )
 
     def warn(self) -> None:
@@ -267,36 +266,5 @@ class Histories:
                 "values more than %g times the scale of their series away from its centre count as missing (%s): "
                 "correct them, or filter the history anew if the series has grown so much",
                 FARTHEST,
-                _some(list(self.far)),
+                some(list(self.far)),
             )
-
-
-def _far_values(
-    net: AbstractForecaster, batch: dict[str, Any], belief: Belief, windows: list[dict[str, Any]]
-) -> dict[str, None]:
-    """Return the first value of each series that is too far from the others, by name, value and time."""
-    far = (net.units.too_far(batch, belief) & batch["past_observed"]).cpu().numpy()
-    found = {}
-    for series in np.flatnonzero(far.any((1, 2))):
-        window = windows[series]
-        time, target = np.argwhere(far[series])[0]
-        back = far.shape[1] - time
-        value = window["past_target"][len(window["past_target"]) - back, target]
-        with expected_alias_warnings():
-            period = window["forecast_start"] - int(back)
-        found[f"series {window.get('item_id')!r}: {value:g} at {period}"] = None
-    return found
-
-
-def _refuse_far_future(net: AbstractForecaster, batch: dict[str, Any], belief: Belief, names: list[Any]) -> None:
-    far = net.units.too_far(batch, belief, "known_future").any((1, 2))
-    if bool(far.any()):
-        raise ValueError(
-            f"series {names[int(far.int().argmax())]!r}: a value of known_future is more than {FARTHEST:g} times the "
-            "scale of the series away from its centre; correct it, or write NaN where it is free"
-        )
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,19 +1,25 @@
 """Regression with shrinkage by evidence, and errors that are autoregressive and heavy in the tails."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-_DEGREES = 4.0  # of freedom of the errors' t distribution
+from tsforecast.data.effects.errors import (
+    DEGREES,
+    Indices,
+    Matrix,
+    Part,
+    autoregression,
+    divided,
+    log_t,
+    scales_of,
+    weights_of,
+    without_rhythm,
+)
+
 _SHRINKAGES = 6
 _LEAST = 1e-5  # deviation of coefficients, by that of the targets, below which a group is left out
-_NORMAL = 0.6745  # median size of a standard normal number
-_TYPICAL = 10.0  # errors of a series that the scale of all counts as in that of the series
-
-Matrix = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -41,21 +47,6 @@ class Fit:
     rhythm: Matrix
     scale: float
     variance: float
-
-
-@dataclass(frozen=True)
-class Part:
-    """Values of a series, and columns beside them, less what earlier steps say of them.
-
-    Attributes:
-        rows: Of shape (time, column), with a mean of 0.
-        values: Of shape (time,), likewise.
-        steps: The places of these values in the series; missing ones are left out.
-    """
-
-    rows: Matrix
-    values: Matrix
-    steps: Indices
 
 
 @dataclass(frozen=True)
@@ -96,7 +87,7 @@ class _Sums:
         return _Sums(scatter, moment, self.own, cross, pulls, factor * self.weight)
 
     def inner(self, own: Matrix, variance: float) -> Matrix:
-        """Return the covariance of what coefficients of each series differ by given the others, (series, own, own).
+        """Return the covariance of the differences of each series given the coefficients, (series, own, own).
 
         Args:
             own: Its prior deviation, (own,).
@@ -105,13 +96,13 @@ class _Sums:
         return _given(own, self.cross[:, :, self.own], variance)
 
     def marginal(self, inner: Matrix, variance: float) -> tuple[Matrix, Matrix]:
-        """Return scatter and moment where what series differ by is integrated out."""
+        """Return scatter and moment with the differences of series integrated out."""
         gain = inner @ self.cross / variance
         scatter = self.scatter - np.tensordot(self.cross, gain, ((0, 1), (0, 1)))
         return scatter, self.moment - np.tensordot(self.pulls, gain, ((0, 1), (0, 1)))
 
     def differences(self, coefficients: Matrix, inner: Matrix, variance: float) -> Matrix:
-        """Return what coefficients of each series differ by, (series, column)."""
+        """Return the differences of the coefficients of each series, (series, column)."""
         found = np.zeros((len(self.cross), len(coefficients)))
         pulls = self.pulls - self.cross @ coefficients
         found[:, self.own] = (inner @ pulls[:, :, None])[..., 0] / variance
@@ -126,7 +117,7 @@ def fit(
     rounds: int,
     own: NDArray[np.bool_] | None = None,
 ) -> Fit:
-    """Return the posterior mean of coefficients that all series share, each of which has a level of its own.
+    """Return the posterior mean of coefficients shared by all series, with a level of its own for each.
 
     Errors are autoregressive at some lags, and have a t distribution (weights by iteration; Lange, Little and Taylor
     1989) whose scale is that of the series. The coefficients of a group have a normal prior whose variance has the
@@ -153,7 +144,7 @@ def fit(
             search.improve()
         coefficients = search.coefficients + search.differences
         rests = [y - x @ each for x, y, each in zip(columns, centred, coefficients, strict=True)]
-        rhythm, errors = _rhythm(rests, scales, lags, size)
+        rhythm, errors = autoregression(rests, scales, lags, size)
         scales, scale = scales_of(errors, size)
         errors = [one / by for one, by in zip(errors, scales, strict=True)]
     together = np.concatenate(errors)
@@ -219,8 +210,8 @@ class _Search:
         E psi^2 / (E psi')^2, where psi is the error times its weight.
         """
         squares = (errors / scale) ** 2
-        moved = (_DEGREES + 1) * errors / (_DEGREES + squares)
-        slope = ((_DEGREES + 1) * (_DEGREES - squares) / (_DEGREES + squares) ** 2).mean()
+        moved = (DEGREES + 1) * errors / (DEGREES + squares)
+        slope = ((DEGREES + 1) * (DEGREES - squares) / (DEGREES + squares) ** 2).mean()
         sums = self.sums.times(len(errors) / self.sums.weight)
         variance = max(float((moved**2).mean() / max(slope, 0.1) ** 2), 1e-24 * self.size**2)
         inner = sums.inner(self.differ, variance)
@@ -255,7 +246,7 @@ def _deviations(squares: Matrix, groups: Indices) -> Matrix:
 
 
 def differences(columns: list[Matrix], targets: list[Matrix], lags: tuple[int, ...], found: Fit) -> Matrix:
-    """Return what the coefficients of series differ by from those of all given a fit, (series, column).
+    """Return the differences of series from the shared coefficients given a fit, (series, column).
 
     Args:
         columns: Of each series, (time, column), as those of the fit.
@@ -272,64 +263,3 @@ def differences(columns: list[Matrix], targets: list[Matrix], lags: tuple[int, .
     own = np.flatnonzero(found.own)
     sums, variance = _Sums.of(parts, weights, own), found.variance * found.scale**2
     return sums.differences(found.coefficients, sums.inner(found.own[own], variance), variance)
-
-
-def weights_of(errors: Matrix) -> Matrix:
-    """Return the weights of errors under a t distribution, in units of its scale."""
-    return (_DEGREES + 1) / (_DEGREES + errors**2)
-
-
-def scales_of(errors: list[Matrix], size: float) -> tuple[Matrix, float]:
-    """Return the scale of the errors of each series by that of all, and this, no less than a millionth of a size.
-
-    Few errors say little, so that of a short series is nearer to 1.
-    """
-    scale = max(float(np.median(np.abs(np.concatenate(errors)))) / _NORMAL, 1e-6 * size)
-    own = np.array([np.median(np.abs(one)) / _NORMAL if len(one) else scale for one in errors])
-    numbers = np.array([len(one) for one in errors])
-    return np.exp(np.log(np.maximum(own / scale, 1e-3)) * numbers / (numbers + _TYPICAL)), scale
-
-
-def divided(parts: list[Part], scales: Matrix) -> list[Part]:
-    """Return parts in units of the scale of their series."""
-    return [Part(part.rows / by, part.values / by, part.steps) for part, by in zip(parts, scales, strict=True)]
-
-
-def without_rhythm(columns: list[Matrix], targets: list[Matrix], rhythm: Matrix, lags: tuple[int, ...]) -> list[Part]:
-    """Return columns and targets less what earlier steps say of them, centred in each series."""
-    longest, parts = max(lags), list[Part]()
-    for own, target in zip(columns, targets, strict=True):
-        row, value = own[longest:].copy(), target[longest:].copy()
-        for lag, share in zip(lags, rhythm, strict=True):
-            row -= share * own[longest - lag :][: len(row)]
-            value -= share * target[longest - lag :][: len(value)]
-        steps = np.flatnonzero(np.isfinite(value))
-        row, value = row[steps], value[steps]
-        parts.append(
-            Part(row - row.sum(0) / max(len(row), 1), value - value.sum() / max(len(value), 1), steps + longest)
-        )
-    return parts
-
-
-def _rhythm(rests: list[Matrix], scales: Matrix, lags: tuple[int, ...], size: float) -> tuple[Matrix, list[Matrix]]:
-    """Return the autoregressive coefficients of what is left of series, and the errors given earlier ones."""
-    longest, befores, nows = max(lags), list[Matrix](), list[Matrix]()
-    for rest in rests:
-        y = rest - np.nanmean(rest) if np.isfinite(rest).any() else rest
-        length = max(len(y) - longest, 0)
-        before = np.stack([y[longest - k :][:length] for k in lags], 1)
-        seen = np.isfinite(y[longest:]) & np.isfinite(before).all(1)
-        befores.append(before[seen])
-        nows.append(y[longest:][seen])
-    by = np.repeat(scales, [len(one) for one in nows])
-    x, y = np.concatenate(befores) / by[:, None], np.concatenate(nows) / by
-    scatter = x.T @ x + 1e-6 * len(x) * size**2 * np.eye(len(lags))
-    share = np.asarray(np.linalg.solve(scatter, x.T @ y), np.float64)
-    return share, [now - before @ share for before, now in zip(befores, nows, strict=True)]
-
-
-def log_t(errors: Matrix) -> Matrix:
-    """Return the log-density of a t distribution."""
-    half = (_DEGREES + 1) / 2
-    constant = math.lgamma(half) - math.lgamma(_DEGREES / 2) - 0.5 * np.log(_DEGREES * np.pi)
-    return constant - half * np.log1p(errors**2 / _DEGREES)

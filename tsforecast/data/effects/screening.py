@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsforecast.data.effects.regression import Fit, Matrix, divided, log_t, scales_of, weights_of, without_rhythm
+from tsforecast.data.effects.errors import Matrix, divided, log_t, scales_of, weights_of, without_rhythm
+from tsforecast.data.effects.regression import Fit
 
 _BLOCKS = 10  # of steps, one behind the other
 _NATS = 3.0  # that a covariate gains at least: odds of twenty to one (Kass and Raftery 1995)

@@ -11,13 +11,11 @@ from torch import Tensor
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
 from tsforecast.core.kernels import mixture
 from tsforecast.models.parts.component_groups import Group, cdf, quantile
-from tsforecast.models.parts.roots import rising_root
+from tsforecast.models.parts.mixture_quantiles import mixture_quantiles
 from tsforecast.models.transformations import transformation_of
 
-_ROWS, _SAMPLE = (8, 64), 512  # of a table that brackets quantiles, and of the sample it is made of
 _FARTHEST = 37.0  # standard score, beyond which a double holds no probability
 _WIDTH, _NODES = 4.0, 33  # standard deviations around a mean, and points there, of an integral
-_CHUNK = 2048  # points at which a mixture is evaluated together: more do not fit into the cache
 
 
 @register_record
@@ -120,7 +118,10 @@ class Marginals:
         if len(self.transformations) == 1:
             return self._clipped(self._of_components(normal)[0])
         found = self._by_program(normal)
-        return self._clipped(self._between(normal) if found is None else found)
+        if found is None:
+            found = mixture_quantiles(self._groups, self._weight, self._of_components, normal)
+            found = found.reshape(len(normal), *self.mean[:, 0].shape)
+        return self._clipped(found)
 
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the probability of at most the given values, in the units of the data."""
@@ -223,7 +224,7 @@ class Marginals:
         return weight.repeat_interleave(self.mean[:, 0].numel() // len(weight), 0)
 
     @property
-    def _groups(self) -> list["Group"]:
+    def _groups(self) -> list[Group]:
         """Return the components of every transformation, a row for each series, step and target."""
         groups, weights = [], self._weight
         for name in dict.fromkeys(self.transformations):
@@ -245,59 +246,3 @@ class Marginals:
         weight = self.log_weight.exp().to(mean)
         found = mixture.quantiles(weight, mean, deviation, unit.to(mean), self.transformations, normal)
         return None if found is None else found.unsqueeze(-1)
-
-    def _between(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
-        """Return the quantiles of the mixture; they lie between those of its components.
-
-        A coarse table of the distribution function brackets each of them.
-
-        Args:
-            normal: Standard normal quantiles of the levels.
-        """
-        groups = self._groups
-        unit = torch.stack([group.size.amax(1) for group in groups]).amax(0)
-        count = len(unit)
-
-        # In units of asinh tails of all transformations are tame, and in standard deviations the distribution function
-        # is nearly straight.
-        def score(point: Tensor, cell: Tensor) -> Tensor:
-            parts = zip(point.split(_CHUNK), cell.split(_CHUNK), strict=True)
-            below = torch.cat([cdf(torch.sinh(x) * unit[k], [group.of(k) for group in groups]) for x, k in parts])
-            return torch.special.ndtri(below.clamp(torch.finfo(below.dtype).tiny, 1 - 1e-16))
-
-        table = self._table(normal, unit)
-        every = torch.arange(count, device=unit.device)
-        known = score(table.flatten(), every.repeat_interleave(table.shape[1])).view(table.shape).cummax(-1)[0]
-
-        aim = normal.expand(count, -1).contiguous()
-        right = torch.searchsorted(known, aim).clamp(1, table.shape[1] - 1)
-        beyond = torch.where(right + 1 < table.shape[1], right + 1, right - 2)
-        places = (right - 1, right, beyond)
-        cells, aim = every.repeat_interleave(len(normal)), aim.flatten()
-        points = [table.gather(1, k).flatten() for k in places]
-        values = [known.gather(1, k).flatten() - aim for k in places]
-        roots = rising_root(lambda x, k: score(x, cells[k]) - aim[k], points, values)
-        values = torch.sinh(roots) * unit[cells]
-        return values.view(count, -1).T.reshape(len(normal), *self.mean.shape[:1], *self.mean.shape[2:])
-
-    def _table(self, normal: Float[Tensor, " level"], unit: Float[Tensor, " cell"]) -> Float[Tensor, "cell row"]:
-        """Return rising points between the smallest and the largest quantile, in units of asinh.
-
-        Quantiles of the components, all together, are nearly a sample of the mixture.
-
-        Args:
-            normal: As for `_between`.
-            unit: What values of each cell are divided by.
-        """
-        each = -(-_SAMPLE // len(self.transformations))
-        middles = torch.special.ndtri((torch.arange(each).to(normal) + 0.5) / each)
-        quantiles = torch.stack(self._of_components(torch.cat([normal.amin()[None], middles, normal.amax()[None]])), 1)
-        quantiles = torch.asinh(quantiles.flatten(2) / unit)  # level, component, cell
-        sample, order = quantiles[1:-1].flatten(0, 1).T.sort(-1)
-        share = self._weight.repeat(1, each).gather(1, order).cumsum(-1) / each
-        rows = min(max(len(normal), _ROWS[0]), _ROWS[1])
-        scores = torch.linspace(0, 1, rows).to(normal) * (normal.amax() - normal.amin()) + normal.amin()
-        places = torch.searchsorted(share, torch.special.ndtr(scores).expand(len(unit), -1).contiguous())
-        inner = sample.gather(1, places.clamp_max(sample.shape[1] - 1))
-        low, high = quantiles[0].amin(0).unsqueeze(1), quantiles[-1].amax(0).unsqueeze(1)
-        return torch.cat([low, inner.clamp(low, high), high], 1)

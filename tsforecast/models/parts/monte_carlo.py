@@ -10,7 +10,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian, particles
 from tsforecast.core.particles.backward import draw_switches
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem
-from tsforecast.core.particles.smoothing import ParticleSmoothed, given_marginals, sample_given, smooth
+from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, smooth
 from tsforecast.core.particles.state import ParticleState
 from tsforecast.models.parts.auxiliary import decoded, has_moments
 from tsforecast.models.parts.inference import emissions
@@ -22,6 +22,7 @@ from tsforecast.models.parts.objectives import (
     negative_log_likelihood,
 )
 from tsforecast.models.parts.particle_filter import ParticleFilter
+from tsforecast.models.parts.particles_ahead import MIXED_PATHS, emitted_given, system_ahead, system_given
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics, Particles
 from tsforecast.models.parts.units import Units, known_past, scaled
@@ -29,10 +30,6 @@ from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
 # Paths of a training step with the objective "crps": of values, and of switches, which have less noise.
 _TRAINING_PATHS, _TRAINING_MIXTURE = 20, 10
-# Paths of switches of which a forecast is a mixture.
-_MIXED_PATHS = 50
-# Paths of values, where what is known of the future bears on what is decoded.
-_DECODED_PATHS = 200
 # Paths that smoothed components are means of.
 _SMOOTHED_PATHS = 20
 
@@ -144,7 +141,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         belief = Belief(even, location, scale, series)
         future = self.slice_of(batch, "future")
         if self._emits_targets:
-            system = self._ahead(belief, future)
+            system = system_ahead(self.dynamics, belief, future)
             emitted = particles.marginals(system, belief.particles, len(future.time_feat))
             return crps_of_particles(emitted, ratio, belief, future, batch, self.units)
         paths = self.paths(belief, future, _TRAINING_PATHS)
@@ -161,7 +158,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         hold: bool = False,
     ) -> Float[Tensor, "time sample series target"]:
         """Return sample paths in scaled units."""
-        steps, system = len(time_slice.time_feat), self._ahead(belief, time_slice)
+        steps, system = len(time_slice.time_feat), system_ahead(self.dynamics, belief, time_slice)
         return particles.forecast(system, belief.particles, steps, num_samples, generator, hold=hold)[0]
 
     def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
@@ -175,9 +172,9 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         time_slice, known = self.slice_of(future, "future"), future["known_future"]
         observed = ~torch.isnan(known)
         if not bool(observed.any()):
-            return self.mixture_ahead(belief, time_slice, _MIXED_PATHS)
-        system, given = self._given(belief, time_slice, known)
-        emitted = self._emitted_given(system, belief, given)
+            return self.mixture_ahead(belief, time_slice, MIXED_PATHS)
+        system, given = system_given(self.dynamics, self.units, belief, time_slice, known)
+        emitted = emitted_given(system, belief, given, self._emits_targets)
         mixture = self._over_paths(emitted, belief)
         value, free = self.units.transform(torch.nan_to_num(known.double())).unsqueeze(1), ~observed.unsqueeze(1)
         mean, deviation = torch.where(free, mixture.mean, value), torch.where(free, mixture.deviation, 0.0)
@@ -194,36 +191,15 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             num_paths: Components of the mixtures.
             generator: Source of random numbers.
         """
-        drawn, system = particles.draw(belief.particles, num_paths, generator), self._ahead(belief, time_slice)
+        drawn, system = (
+            particles.draw(belief.particles, num_paths, generator),
+            system_ahead(self.dynamics, belief, time_slice),
+        )
         emitted = particles.marginals(system, drawn, len(time_slice.time_feat), generator)
         return self._over_paths(decoded(self.dynamics.decoder, emitted, generator), belief)
 
-    def _emitted_given(self, system: AbstractSwitchingSystem, belief: Belief, given: TimeSlice) -> Gaussian:
-        """Return the targets along paths given their known values; decoded targets are drawn."""
-        known = (system, belief.particles, given.values, given.observed)
-        if self._emits_targets:
-            return given_marginals(*known, _MIXED_PATHS)
-        paths = sample_given(*known, _DECODED_PATHS)
-        return Gaussian(paths, paths.new_zeros(()).expand(*paths.shape, paths.shape[-1]))
-
     def _over_paths(self, emitted: Gaussian, belief: Belief) -> Marginals:
         return Marginals.over_paths(emitted, belief.location, belief.scale, self.units.transformation, self.units.clip)
-
-    def _ahead(self, belief: Belief, time_slice: TimeSlice) -> AbstractSwitchingSystem:
-        """Return the system of a horizon without a known value."""
-        return self.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)[0]
-
-    def _given(
-        self, belief: Belief, time_slice: TimeSlice, known: Float[Tensor, "series horizon target"]
-    ) -> tuple[AbstractSwitchingSystem, TimeSlice]:
-        """Return the system of a horizon, and its slice with the known values in scaled units."""
-        observed = ~torch.isnan(known)
-        known = torch.where(observed, known, 0.0)
-        values, observed = self.units.transform(known.double()).transpose(0, 1), observed.transpose(0, 1)
-        given = dataclasses.replace(time_slice, values=values, observed=observed)
-        system, _ = self.dynamics.switching(given, belief.series, belief.location, belief.scale, proposing=True)
-        values = torch.where(observed, self.units.scaled(known, belief), 0.0)
-        return system, dataclasses.replace(given, values=values)
 
     def forecast(
         self,
@@ -247,13 +223,12 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         """
         time_slice = self.slice_of(future, "future")
         known = future["known_future"]
-        observed = ~torch.isnan(known)
-        if not bool(observed.any()):
+        if bool(torch.isnan(known).all()):
             paths = self.paths(belief, time_slice, num_samples, generator, hold_switch)
         elif hold_switch:
             raise ValueError("expected known values or a held switch, got both")
         else:
-            system, given = self._given(belief, time_slice, known)
+            system, given = system_given(self.dynamics, self.units, belief, time_slice, known)
             paths = sample_given(system, belief.particles, given.values, given.observed, num_samples, generator)
         return self.units.in_units(paths, belief.location, belief.scale, known)
 
@@ -304,7 +279,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     ) -> Float[Tensor, "time series regime"]:
         """Return the expected mixing weights at every step of the horizon, by sample paths."""
         time_slice = self.slice_of(future, "future")
-        steps, system = len(time_slice.time_feat), self._ahead(belief, time_slice)
+        steps, system = len(time_slice.time_feat), system_ahead(self.dynamics, belief, time_slice)
         switches = particles.forecast(system, belief.particles, steps, num_samples, generator)[1]
         return self.dynamics.mixing_weights(switches).mean(1)
 
