@@ -17,8 +17,8 @@ HEAD = """# Optimisation
 Functions with a known least value are minimised. Cells are medians over {runs} runs of the regret after so many
 evaluations: how far the best value found lies above the least one. `mixed` is the default of
 [`Optimiser`](../optimisation.md): Thompson sampling and expected improvement in turn, after five Sobol points; others
-have ten. `ei` is the second alone, names of learners are the first. `gp`, of scikit-learn, and `botorch` are Gaussian processes with expected improvement,
-`tpe` is Optuna's method, and `random` draws points.
+have ten. `ei` is the second alone, names of learners are the first. `gp`, of scikit-learn, and `botorch` are Gaussian
+processes with expected improvement, `tpe` is Optuna's method, and `random` draws points.
 
 {table}
 

@@ -8,8 +8,9 @@ Methods: `random` search; `tpe`, Optuna's sampler with its defaults; `gp`, a Gau
 5/2 with a length scale for each coordinate, hyperparameters by marginal likelihood for every point) with expected
 improvement; `botorch`, its `SingleTaskGP` with `LogExpectedImprovement` and their defaults, where BoTorch is installed
 (`pip install botorch`; it is no dependency of ours); `ei` and `mixed`, `Optimiser` with these acquisitions, the second
-its default; and, by name of the learner, `Optimiser` with Thompson sampling. `mixed` begins with five Sobol points,
-its default, and the others but `random` and `tpe` with ten, of which these are the first. Settings of ours were chosen on seeds below 10; the table's are from 100 on.
+its default; and, by name of the learner, `Optimiser` with Thompson sampling. `mixed` begins with five Sobol points, its
+default, and the others but `random` and `tpe` with ten, of which these are the first. Settings of ours were chosen on
+seeds below 10; the table's are from 100 on.
 Simple regret is the least value so far minus that of the function. Seconds are of the CPU. Finished rows are not
 computed again.
 """
