@@ -1,4 +1,4 @@
-"""Options of `markov` by evidence: regimes, lags, differences between regimes, and units."""
+"""Options of models with regimes by evidence: regimes, lags, differences between regimes, and units."""
 
 import logging
 import math
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 MODEL = "markov"
 _SERIES, _STEPS, _VALUES = 200, 2000, 16_000  # that the evidence is taken of, at most
 _MANY, _KEPT = 1000, 0.8  # values with all lags that are compared, at least; or the share of those without any
+_LONGEST_LAG = 12  # of a dense state
 _LARGEST = 1e30  # of a unit, and one by it the smallest, for which one is taken for all series
 
 _OF_COUNTS = {
@@ -46,8 +47,42 @@ def _has_counts(hyperparameters: Mapping[str, Any]) -> bool:
     return hyperparameters.get("likelihood", "gaussian") != "gaussian"
 
 
+def categories(
+    data: Iterable[dict[str, Any]], hyperparameters: Mapping[str, Any], season: int, seed: int | None, least: int
+) -> Options | None:
+    """Return the number of categories of a switch, the size of a state that holds the lags, and units, by evidence.
+
+    Args:
+        data: GluonTS data entries that `check_entries` has found sound.
+        hyperparameters: That were given to a switching model.
+        season: Main season in steps.
+        seed: Of the fits.
+        least: Number of regimes, at least.
+
+    Returns:
+        The options; None where the data show one regime alone, and that is enough.
+    """
+    given = {name: hyperparameters[name] for name in ("scaling", "transformation") if name in hyperparameters}
+    given |= {"stages": 1} | ({"seasonal": False} if season > _LONGEST_LAG else {})
+    if "switch_dim" in hyperparameters:
+        given["regimes"] = hyperparameters["switch_dim"]
+    found = given | regime_options(data, given, season, seed, "sgls")
+    if found["regimes"] < least:
+        found = given | regime_options(data, given | {"regimes": least}, season, seed, "sgls") | {"regimes": least}
+    if found["regimes"] == 1:
+        return None
+    lags = lags_of(found["order"], season if found["seasonal"] and season > found["order"] else 0)
+    targets = np.atleast_2d(np.asarray(next(iter(data))["target"])).shape[0]
+    sizes = {"switch_dim": found["regimes"], "state_dim": max(lags, default=1) * targets}
+    return sizes | {"scaling": found["scaling"]}
+
+
 def regime_options(
-    data: Iterable[dict[str, Any]], hyperparameters: Mapping[str, Any], season: int, seed: int | None
+    data: Iterable[dict[str, Any]],
+    hyperparameters: Mapping[str, Any],
+    season: int,
+    seed: int | None,
+    model: str = MODEL,
 ) -> Options:
     """Return the options of `markov` that are left to the data.
 
@@ -56,6 +91,7 @@ def regime_options(
         hyperparameters: That were given.
         season: Main season in steps.
         seed: Of the fits.
+        model: Name in the log.
     """
     names, given = undecided(hyperparameters), dict(hyperparameters)
     if _has_counts(given):
@@ -90,7 +126,7 @@ def regime_options(
     options = {name: value for name, value in {**shape.options, "scaling": chosen}.items() if name in names}
     told = {name: value for name, value in options.items() if shape.regimes > 1 or name not in ("switching", "stages")}
     one = "; the data show no second regime" if options.get("regimes") == 1 else ""
-    log.info("%s: %s%s", MODEL, ", ".join(f"{name} {value}" for name, value in told.items()), one)
+    log.info("%s: %s%s", model, ", ".join(f"{name} {value}" for name, value in told.items()), one)
     return options
 
 

@@ -1,15 +1,18 @@
 """Switching Gaussian linear systems with dense base matrices: SGLS, RSGLS and ARSGLS (Kurle et al. 2020)."""
 
+import dataclasses
+
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import Auxiliary, check_auxiliary, make_auxiliary
-from tsforecast.models.parts.bounds import one_of
+from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.dense import ADVICE, DenseSwitch, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
 from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining
 from tsforecast.models.parts.switching_bases import SwitchingBases
 from tsforecast.models.parts.switching_dynamics import Particles
+from tsforecast.models.parts.switching_start import RegimeStart, collapsed_loss
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 from tsforecast.nn import DECODERS
@@ -43,7 +46,9 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
         dense: Options of the dense state and the switch.
         switch: "gaussian" or "categorical". If "gaussian", a network weighs `num_bases` base matrices. If
             "categorical", each of `switch_dim` categories has its own matrices, and the proposal given the observation
-            tries them all.
+            tries them all. Training is then by the likelihood of Kim's filter, without random numbers.
+        starts: Number of runs of EM at the best of which categories begin, as autoregressions whose lags the state
+            holds; 0 for none. Components beside the state have no such beginning.
 
     Raises:
         ValueError: If an option is not known or out of its range, or two do not go together.
@@ -58,9 +63,11 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
         dense: DenseSwitch = DenseSwitch(),
         *,
         switch: str = "gaussian",
+        starts: int = 4,
     ) -> None:
         one_of(("gaussian", "categorical"), switch=switch)
         one_of(("encoder", "bootstrap"), proposal=dense.proposal)
+        at_least(0, starts=starts)
         if switch == "categorical" and training.objective == "crps":  # which category is drawn has no derivative
             raise ValueError(
                 "the CRPS of paths teaches nothing about categorical switches: take objective 'likelihood'"
@@ -71,7 +78,12 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
             categorical=switch == "categorical",
         )
         inference = _inference(dynamics, Units(data, scaling), particles, training, dense.stable)
-        super().__init__(data, (training, scaling, particles, dense), inference, dense_groups(training, _NETWORKS))
+        begin = None
+        if switch == "categorical":
+            inference = dataclasses.replace(inference, likelihood=collapsed_loss)
+            begin = RegimeStart(starts, training.seed or 0)
+        groups = dense_groups(training, _NETWORKS)
+        super().__init__(data, (training, scaling, particles, dense), inference, groups, begin)
         self.save_hyperparameters(ignore=RECORDS)
 
 
