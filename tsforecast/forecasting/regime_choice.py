@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 MODEL = "markov"
 _SERIES, _STEPS, _VALUES = 200, 2000, 16_000  # that the evidence is taken of, at most
 _MANY, _KEPT = 1000, 0.8  # values with all lags that are compared, at least; or the share of those without any
-_LONGEST_LAG = 12  # of a dense state
 _LARGEST = 1e30  # of a unit, and one by it the smallest, for which one is taken for all series
 
 _OF_COUNTS = {
@@ -48,32 +47,33 @@ def _has_counts(hyperparameters: Mapping[str, Any]) -> bool:
 
 
 def categories(
-    data: Iterable[dict[str, Any]], hyperparameters: Mapping[str, Any], season: int, seed: int | None, least: int
+    data: Iterable[dict[str, Any]], hyperparameters: Mapping[str, Any], seed: int | None, least: int
 ) -> Options | None:
     """Return the number of categories of a switch, the size of a state that holds the lags, and units, by evidence.
+
+    Lags of a season are none of them, since the cost of a state grows with its square.
 
     Args:
         data: GluonTS data entries that `check_entries` has found sound.
         hyperparameters: That were given to a switching model.
-        season: Main season in steps.
         seed: Of the fits.
         least: Number of regimes, at least.
 
     Returns:
         The options; None where the data show one regime alone, and that is enough.
     """
-    given = {name: hyperparameters[name] for name in ("scaling", "transformation") if name in hyperparameters}
-    given |= {"stages": 1} | ({"seasonal": False} if season > _LONGEST_LAG else {})
+    given: Options = {"stages": 1, "seasonal": False}
+    given |= {name: hyperparameters[name] for name in ("scaling", "transformation") if name in hyperparameters}
     if "switch_dim" in hyperparameters:
         given["regimes"] = hyperparameters["switch_dim"]
-    found = given | regime_options(data, given, season, seed, "sgls")
+    found = given | regime_options(data, given, 0, seed, "sgls")
     if found["regimes"] < least:
-        found = given | regime_options(data, given | {"regimes": least}, season, seed, "sgls") | {"regimes": least}
+        given["regimes"] = least
+        found = given | regime_options(data, given, 0, seed, "sgls")
     if found["regimes"] == 1:
         return None
-    lags = lags_of(found["order"], season if found["seasonal"] and season > found["order"] else 0)
     targets = np.atleast_2d(np.asarray(next(iter(data))["target"])).shape[0]
-    sizes = {"switch_dim": found["regimes"], "state_dim": max(lags, default=1) * targets}
+    sizes = {"switch_dim": found["regimes"], "state_dim": max(found["order"], 1) * targets}
     return sizes | {"scaling": found["scaling"]}
 
 

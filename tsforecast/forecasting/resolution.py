@@ -104,8 +104,7 @@ def _regimes(
         return None
     found = {name: own[name] for name in _OF_CATEGORIES if name in own}
     if len(found) < len(_OF_CATEGORIES):
-        least = 2 if wanted else 1
-        found = categories(data, given, default_season(estimator.freq), arguments["seed"], least)
+        found = categories(data, given, arguments["seed"], least=2 if wanted else 1)
     return found and {"switch": "categorical", **found}
 
 

@@ -1,18 +1,16 @@
 """Switching Gaussian linear systems with dense base matrices: SGLS, RSGLS and ARSGLS (Kurle et al. 2020)."""
 
-import dataclasses
-
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import Auxiliary, check_auxiliary, make_auxiliary
 from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.parts.categories import RegimeStart, collapsed_loss
 from tsforecast.models.parts.dense import ADVICE, DenseSwitch, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
 from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining
 from tsforecast.models.parts.switching_bases import SwitchingBases
 from tsforecast.models.parts.switching_dynamics import Particles
-from tsforecast.models.parts.switching_start import RegimeStart, collapsed_loss
 from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec
 from tsforecast.nn import DECODERS
@@ -26,10 +24,11 @@ def _inference(
     particles: Particles,
     training: DenseTraining | AuxiliaryTraining,
     stable: bool,
+    is_categorical: bool = False,
 ) -> ParticleInference:
     """Return inference by particles, with advice where transitions may expand."""
-    advice = "" if stable else ADVICE
-    return ParticleInference(dynamics, units, particles, training.objective, training.gradient_length, advice=advice)
+    options = {"likelihood": collapsed_loss if is_categorical else None, "advice": "" if stable else ADVICE}
+    return ParticleInference(dynamics, units, particles, training.objective, training.gradient_length, **options)
 
 
 class SGLSForecaster(AbstractForecaster[ParticleInference]):
@@ -72,16 +71,14 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
             raise ValueError(
                 "the CRPS of paths teaches nothing about categorical switches: take objective 'likelihood'"
             )
+        categorical = switch == "categorical"
         dynamics = SwitchingBases(
             dense.bases(data, Auxiliary(data.num_targets), bool(training.linear_epochs)),
             dense,
-            categorical=switch == "categorical",
+            categorical=categorical,
         )
-        inference = _inference(dynamics, Units(data, scaling), particles, training, dense.stable)
-        begin = None
-        if switch == "categorical":
-            inference = dataclasses.replace(inference, likelihood=collapsed_loss)
-            begin = RegimeStart(starts, training.seed or 0)
+        inference = _inference(dynamics, Units(data, scaling), particles, training, dense.stable, categorical)
+        begin = RegimeStart(starts, training.seed or 0) if categorical else None
         groups = dense_groups(training, _NETWORKS)
         super().__init__(data, (training, scaling, particles, dense), inference, groups, begin)
         self.save_hyperparameters(ignore=RECORDS)

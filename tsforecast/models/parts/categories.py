@@ -1,8 +1,10 @@
-"""Beginning of a system of categories: autoregressions with regimes, fitted by EM from clusters of the first batch."""
+"""Categories of a switch: their beginning at autoregressions that EM finds, and their likelihood by Kim's filter."""
 
 import dataclasses
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.regimes import collapse
@@ -22,7 +24,7 @@ _LEAST = 1e-3  # probability to go from regime to regime
 
 @dataclasses.dataclass(frozen=True)
 class RegimeStart:
-    """Sets the parameters of a dense system from its first batch, once: its state are the last values.
+    """Sets the parameters of a dense system from its first batch, once. Its state then holds the last values.
 
     Attributes:
         starts: Number of runs of EM, each from other regimes; 0 for none.
@@ -97,7 +99,7 @@ def adopt(dynamics: SwitchingBases, model: SwitchingRegression) -> None:
     chain.first.bias.copy_(stationary(model.log_transition))
 
 
-def collapsed_loss(inference: ParticleInference, batch: Batch) -> torch.Tensor:
+def collapsed_loss(inference: ParticleInference, batch: Batch) -> Float[Tensor, " series"]:
     """Return the negative log-likelihood per observed value by Kim's filter, see `core.regimes.collapse`."""
     time_slice, units = inference.slice_of(batch, "both"), inference.scale_of(batch)
     system, prior = inference.dynamics.switching(time_slice, Series.of(batch), *units, proposing=False)

@@ -1,4 +1,4 @@
-"""Where categories begin: at autoregressions with regimes that EM has found."""
+"""Categorical switches that begin at autoregressions with regimes."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from tsforecast.analysis.regimes import regimes
 from tsforecast.core.regimes import chain
 from tsforecast.core.regimes.em import SwitchingRegression
 from tsforecast.forecasting.estimator import StateSpaceEstimator
-from tsforecast.models.parts.switching_start import adopt
+from tsforecast.models.parts.categories import adopt
 
-TRAINER = {"accelerator": "cpu", "enable_progress_bar": False, "logger": False}
+TRAINER = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
 KIND: Any = {"dtype": torch.float64}
 
 
@@ -96,7 +96,7 @@ def test_a_training_goes_on_with_the_regimes_of_its_predictor(calm_and_wild):
 
 def test_categories_that_are_asked_for_are_two_at_least():
     """Where the data show one regime alone; how many there are may be given."""
-    entries, _ = simulated(((0.0, 0.6, 0.0, 1.0),), steps=100, stay=1.0)
+    entries, _ = simulated(((0.0, 0.6, 0.0, 1.0),), steps=80, series=2, stay=1.0)
     more_options: Any = ({}, {"switch_dim": 3})
     found = [
         StateSpaceEstimator("sgls", "D", 5, seed=0, switch="categorical", **more).settled(entries).hyperparameters
