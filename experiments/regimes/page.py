@@ -19,6 +19,9 @@ oracle's, and CPU seconds of one training. "Single" is the better CRPS of `issm`
 `python benchmarks/regimes.py` makes the rows, of further seeds, too.
 
 """
+NOTE = """
+`rsgls-issm` mixes ten bases. With `--num_bases 2 --switch_dim 2` its share on calm-wild is .785, and its CRPS 1.134.
+"""
 
 
 def pages() -> dict[pathlib.Path, str]:
@@ -32,7 +35,7 @@ def pages() -> dict[pathlib.Path, str]:
         found = [_cell(of_model.loc[model]) if model in of_model.index else "" for model in models]
         cells.append([case, decimal(of_model["accuracy"]["oracle"]), decimal(single), *found])
     header = ["Case", "Oracle's share", "Single", *(f"`{model}`" for model in models)]
-    return {PAGE: INTRODUCTION + table(header, cells) + "\n"}
+    return {PAGE: INTRODUCTION + table(header, cells) + "\n" + NOTE}
 
 
 def _cell(row: Any) -> str:
