@@ -22,6 +22,15 @@ CRPS of two windows of eight steps, by the sum of absolute values, for all nodes
 
 {levels}
 
+Sums have a bank of their own; of weeks it knows 25 harmonics of a year. Departments and stores are ahead of *best of
+theirs*. So are states and series of tourism. Totals, types and purposes are behind the best of its six methods. Two
+more attempts at these missed, each compared with the same code without it:
+
+- Deviations scaled by errors of each level in windows before the end. The total of `walmart` went from 0.0131 to
+  0.0122, but purposes of tourism from 0.0551 to 0.0557. 80 % intervals of departments held 80 %, before 85 %.
+- Correlations shrunk as if the errors of all steps were independent. The total of `walmart` went from 0.0131 to
+  0.0117, but that of tourism from 0.0297 to 0.0339.
+
 ## Over time
 
 CRPS of steps and of sums over periods, in three windows. *paths* are sums of joint paths of the steps, as

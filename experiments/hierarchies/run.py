@@ -4,10 +4,10 @@
     python experiments/hierarchies/run.py --data FILE --levels Store/Dept --horizon 8 --peer PYTHON
 
 PYTHON is an interpreter with hierarchicalforecast and statsforecast; without it their rows are left out. FILE has the
-columns of the levels first, then the time stamp and the target. The model is that of `tsforecast forecast`, fitted
-before the first of two windows. `base` are its forecasts of every node alone, `coherent` those that add up. `bottom-up`
-are sums of paths of the series, drawn with the same dependence. CRPS is the quantile loss over tenths by the sum of
-absolute values, of each level.
+columns of the levels first, then the time stamp and the target. The models are those of `tsforecast forecast`: that of
+series is fitted before the first of two windows, that of sums before each, as the peer is. `base` are forecasts of
+every node alone, `coherent` those that add up. `bottom-up` are sums of paths of the series, drawn with the same
+dependence. CRPS is the quantile loss over tenths by the sum of absolute values, of each level.
 """
 
 import argparse
@@ -27,7 +27,8 @@ from tsforecast.data import Columns, ForecastTask, read_task
 from tsforecast.data.hierarchy import ALL, Hierarchy, find_hierarchy, with_levels
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
 from tsforecast.forecasting.at_once import fitted
-from tsforecast.forecasting.coherent import Joint, Marginals
+from tsforecast.forecasting.coherent import Joint, Marginals, coherent_forecasts
+from tsforecast.forecasting.sum_models import forecasts_of_nodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COLUMNS = ["dataset", "method", "level", "nodes", "crps", "coverage_80", "cpu_s", "commit", "command"]
@@ -58,17 +59,14 @@ def ours(task: ForecastTask, tree: Hierarchy) -> dict[str, tuple[np.ndarray, flo
     predictor = fitted(ended(task, WINDOWS * horizon))
     fit, found, spent = time.process_time() - begin, {}, dict.fromkeys(("base", "coherent", "bottom-up"), 0.0)
     for window in range(WINDOWS, 0, -1):
-        past = ended(task, window * horizon)
-
-        def predict(entries: Any) -> Any:
-            return predictor.predict(entries, 0)
-
-        begin = time.process_time()
+        past, begin = ended(task, window * horizon), time.process_time()
+        predict = forecasts_of_nodes(predictor, past, tree)
+        fit, begin = fit + time.process_time() - begin, time.process_time()
         base = list(predict(past.latest))
         found.setdefault("base", []).append(np.stack([forecast_quantiles(one, TENTHS) for one in base], 1))
         spent["base"] += time.process_time() - begin
         begin = time.process_time()
-        coherent = {one.item_id: one for one in predictor.predict_sums(past, tree, PATHS)}
+        coherent = {one.item_id: one for one in coherent_forecasts(predict, past, tree, PATHS)}
         order = [coherent[str(entry["item_id"])] for entry in past.entries]
         found.setdefault("coherent", []).append(np.stack([forecast_quantiles(one, TENTHS) for one in order], 1))
         spent["coherent"] += time.process_time() - begin

@@ -6,7 +6,7 @@ import torch
 from scipy import sparse
 
 from tsforecast.core import Gaussian, LinearGaussian
-from tsforecast.forecasting.reconciliation import Correlation, SumConditioning, shrunk
+from tsforecast.forecasting.reconciliation import Correlation, SumConditioning, shrunk, unshrunk
 
 SUMS = np.array([[1.0, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 0, 0]])
 NODES = np.concatenate([SUMS, np.eye(5)])
@@ -120,3 +120,11 @@ def test_means_are_those_of_hierarchicalforecast(residuals, forecasts, method):
         S=NODES, y_hat=forecasts, y_insample=history + residuals, y_hat_insample=history
     )
     np.testing.assert_allclose(found, theirs["mean"], rtol=1e-6)
+
+
+def test_a_share_of_correlations_is_left_out(residuals):
+    missing = residuals.copy()
+    missing[0] = np.nan  # without residuals: correlated with none
+    whole = unshrunk(missing)
+    before, after = (_dense(np.ones(9), one) for one in (whole, whole.without(0.25)))
+    np.testing.assert_allclose(after, np.where(np.eye(9), 1, 0.75 * before), atol=1e-12)

@@ -117,7 +117,7 @@ class Optimise(BeliefSettings, SeedOptions, RunOptions):
 
     function: str = option("", "one of {FUNCTIONS}", place="FUNCTION", nargs="?")
     evaluations: int = option(100, "in all, of FUNCTION", least=1)
-    initial: int = option(10, "Sobol points to begin with", least=2)
+    initial: int = option(5, "Sobol points to begin with", least=2)
     trials: str | None = option(None, "instead of FUNCTION: CSV that you fill in; the next points are new rows")
     bounds: list[str] = option(
         [],

@@ -53,7 +53,7 @@ class Optimiser:
     surrogate: Surrogate = dataclasses.field(default_factory=Surrogate)
     region: TrustRegion = dataclasses.field(default_factory=TrustRegion)
     ascent: Ascent = dataclasses.field(default_factory=Ascent)
-    initial: int = 10
+    initial: int = 5
     seed: int = 0
     acquisition: str = "mixed"
     snap: Function | None = None

@@ -23,7 +23,7 @@ from tsforecast.forecasting.grid_windows import training_loader
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.temporal import joint_forecasts, with_sums
-from tsforecast.forecasting.trials import comparison, crps, quantiles_of, shares_of, values_of
+from tsforecast.forecasting.trials import comparison, loss_of, windows_of
 from tsforecast.models.parts.parameter_groups import learning_rate_factor
 
 log = logging.getLogger(__name__)
@@ -136,22 +136,22 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         log.info("a bank learns from %d of %d series, since all have the same parameters", _SERIES, len(entries))
         order = np.random.default_rng(seed).permutation(len(entries))[:_SERIES]
         entries = [entries[number] for number in sorted(order)]
-    effects = _effects(task, entries, seed)
+    effects = effects_of(task, entries, seed)
     if learns:
-        predictor = _trained(task, entries, seed, effects)
+        predictor = trained(task, entries, seed, effects)
     elif sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
         log.info("half a bank, whose parameters stay those that other series have taught, and half an issm that learns")
         predictor = _halves(task, entries, seed, effects)
     else:
         log.info("parameters stay those that other series have taught, as of few and short series")
-        predictor = _conditioned(task, entries, seed, effects)
+        predictor = conditioned(task, entries, seed, effects)
     # By which a table of the same form is read again: entries alone say nothing of them.
     predictor.columns = None if task.columns is None else as_lists(task.columns)
     predictor.categories = task.categories or None
     return predictor
 
 
-def _effects(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> str:
+def effects_of(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> str:
     """Return whether covariates have effects: those that worsen forecasts of windows before the end have none.
 
     A bank that only conditions forecasts these windows with and without effects that are fitted to what lies before.
@@ -162,18 +162,18 @@ def _effects(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> st
     if held_out is None:
         log.info("effects of covariates are kept without a comparison: most series are too short for a window")
         return AUTO
-    values = values_of(held_out)
-    share, score = shares_of(held_out, values, "equal"), {}
+    before, windows = list(held_out.train), len(windows_of(held_out)[0]) // len(held_out.entries)
+    score = {}
     for effects in (AUTO, NO_EFFECTS):
-        predictor = _conditioned(held_out, list(held_out.train), seed, effects)
+        predictor = conditioned(held_out, before, seed, effects)
         found = getattr(predictor.input_transform, "effects", None)
         if effects == AUTO and (found is None or not found.basis.signals):
             return AUTO  # none is left, as the log says
-        score[effects] = float(share @ crps(quantiles_of(predictor, held_out), values).sum((1, 2)))
+        score[effects] = loss_of(predictor, held_out, "equal")
     better = min(score, key=lambda effects: score[effects])
     log.info(
         "%s windows before the end have a CRPS of %.4g with effects of covariates, %.4g without: they are %s",
-        values.shape[1], score[AUTO], score[NO_EFFECTS], "left out" if better == NO_EFFECTS else "kept",
+        windows, score[AUTO], score[NO_EFFECTS], "left out" if better == NO_EFFECTS else "kept",
     )  # fmt: skip
     return better
 
@@ -190,22 +190,35 @@ def _halves(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effect
     return StateSpaceEstimator("pool", task.freq, task.prediction_length, members=_MEMBERS, **options).train(entries)
 
 
-def _conditioned(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str) -> StateSpacePredictor:
+def conditioned(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str) -> StateSpacePredictor:
     """Return a bank whose parameters are those that other series have taught."""
     return _training(task, entries, seed, _BATCH, effects).predictor()
 
 
-def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str) -> StateSpacePredictor:
+def trained(
+    task: ForecastTask,
+    entries: list[dict[str, Any]],
+    seed: int,
+    effects: str,
+    options: Mapping[str, Any] | None = None,
+) -> StateSpacePredictor:
     """Return a bank whose parameters have learnt from series by a few steps of Adam (Kingma and Ba 2015).
 
     It is written out, since optimisers of torch, and Lightning, take seconds to import.
+
+    Args:
+        task: The task.
+        entries: Series that teach.
+        seed: Of what is random in training.
+        effects: Whether covariates have effects.
+        options: Of the bank.
 
     Raises:
         FloatingPointError: If the loss of a step, or its gradient, is not finite.
     """
     # Of a few short series, windows of a large batch would be the same again and again.
     windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
-    training = _training(task, entries, seed, int(np.clip(windows // 4, 8, _BATCH)), effects)
+    training = _training(task, entries, seed, int(np.clip(windows // 4, 8, _BATCH)), effects, options)
     network = training.module()
     prepared = training.preparation(network.dynamics.season_names).for_windows(training.train_horizon)
     loader = training_loader(training, prepared.apply(training.adjusted(entries), True), network, None, {})
@@ -232,10 +245,15 @@ def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effec
 
 
 def _training(
-    task: ForecastTask, entries: list[dict[str, Any]], seed: int, batch_size: int, effects: str
+    task: ForecastTask,
+    entries: list[dict[str, Any]],
+    seed: int,
+    batch_size: int,
+    effects: str,
+    options: Mapping[str, Any] | None = None,
 ) -> GridTraining:
     """Return the training of a bank, with all that the data say."""
-    sizes = task.freq, task.prediction_length, {}, batch_size, _STEPS, seed
+    sizes = task.freq, task.prediction_length, dict(options or {}), batch_size, _STEPS, seed
     training = GridTraining("bank", *sizes).with_past(entries).with_lengths(None, None, None, "cpu")
     training = training.with_effects(task.train, effects, None)  # also of series that no parameter is fitted to
     build_kernels()

@@ -21,7 +21,7 @@ from tsforecast.data.quantiles import forecast_quantiles
 from tsforecast.data.tables.naming import CELLS
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.exact import ExactForecast, normal_scores
-from tsforecast.forecasting.reconciliation import Correlation, SumConditioning, shrunk, unshrunk
+from tsforecast.forecasting.reconciliation import Correlation, SumConditioning, shrinkage, shrunk, unshrunk
 from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
@@ -145,7 +145,8 @@ class Joint:
 
     Attributes:
         drawn: Correlation of nodes in joint paths: that of all errors as it is, whose sums have the right spread.
-        weighed: Correlation by which conditioning weighs nodes: shrunk, of one error a window, which are independent.
+        weighed: Correlation by which conditioning weighs nodes: the same, shrunk by as much as that of one error a
+            window is, since errors of a window are not independent.
         over_time: Correlation of the steps of the horizon, the same for all nodes.
     """
 
@@ -173,7 +174,8 @@ class Joint:
         rows = rows[~np.isnan(rows).any(1)]
         across = shrunk(rows.T)[1]
         over_time = np.diag(across.own) + across.common @ across.common.T
-        return cls(unshrunk(scores.swapaxes(0, 1).reshape(nodes, -1)), shrunk(scores[:, :, 0].T)[1], over_time)
+        drawn = unshrunk(scores.swapaxes(0, 1).reshape(nodes, -1))
+        return cls(drawn, drawn.without(shrinkage(scores[:, :, 0].T)), over_time)
 
 
 def coherent_forecasts(

@@ -56,8 +56,13 @@ def bank_learns(freq: str, prediction_length: int, entries: Sequence[Mapping[str
     """
     if learnt(freq) is None:
         return True
+    return len(entries) >= _FEWEST_SERIES and window_is_short(freq, prediction_length, entries)
+
+
+def window_is_short(freq: str, prediction_length: int, entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the training windows of a bank are so short that it may learn from them better than its prior."""
     lengths = [entry["target"].shape[-1] for entry in entries]
-    return len(entries) >= _FEWEST_SERIES and window_of_bank(freq, prediction_length, lengths) <= _MOST_LEARNT
+    return window_of_bank(freq, prediction_length, lengths) <= _MOST_LEARNT
 
 
 def windows_by_length(length: int) -> int:

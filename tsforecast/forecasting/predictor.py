@@ -233,8 +233,9 @@ class StateSpacePredictor(RepresentablePredictor):
             num_samples: Number of sample paths; None for as many as there is room for.
             seed: Of the paths.
         """
-        base = 0 if self.has_marginals else None
-        return coherent_forecasts(lambda entries: self.predict(entries, base), nodes, tree, num_samples, seed)
+        from tsforecast.forecasting.sum_models import forecasts_of_nodes  # which imports this module
+
+        return coherent_forecasts(forecasts_of_nodes(self, nodes, tree, seed), nodes, tree, num_samples, seed)
 
     def read(
         self,

@@ -36,6 +36,11 @@ class Correlation:
         shared = rng.standard_normal((columns, steps * count))
         return drawn + (self.common @ shared).reshape(nodes, steps, count)
 
+    def without(self, share: float) -> "Correlation":
+        """Return the matrix without a share of the correlations between nodes."""
+        common = np.sqrt(1 - share) * self.common
+        return Correlation(self.own + share * np.square(self.common).sum(1), common)
+
 
 def unshrunk(residuals: Array) -> Correlation:
     """Return the correlation of residuals as it is, of no more columns than times.
@@ -50,19 +55,27 @@ def unshrunk(residuals: Array) -> Correlation:
 def shrunk(residuals: Array) -> tuple[Array, Correlation]:
     """Return standard deviations of residuals, and their correlation, shrunk towards none.
 
-    The share that is left out minimises the expected squared error (Schaefer and Strimmer 2005).
-
     Args:
         residuals: As for `unshrunk`.
+    """
+    deviations, scores = _standardised(residuals)
+    share, times = shrinkage(residuals), residuals.shape[1]
+    common = np.sqrt((1 - share) / times) * scores
+    return deviations, Correlation(1 - np.square(common).sum(1), common)
+
+
+def shrinkage(residuals: Array) -> float:
+    """Return the share of correlations to leave out: it minimises the squared error (Schaefer and Strimmer 2005).
+
+    Args:
+        residuals: As for `unshrunk`, those of different times independent.
     """
     deviations, scores = _standardised(residuals)
     times = residuals.shape[1]
     among = np.square(scores.T @ scores).sum() / times**2 - (deviations > 0).sum()
     fourth = (np.square(np.square(scores).sum(0)) - np.square(np.square(scores)).sum(0)).sum()
     variance = (fourth - times * among) / (times * (times - 1))
-    share = float(np.clip(variance / among, 0.0, 1.0)) if among > 0 else 1.0
-    common = np.sqrt((1 - share) / times) * scores
-    return deviations, Correlation(1 - np.square(common).sum(1), common)
+    return float(np.clip(variance / among, 0.0, 1.0)) if among > 0 else 1.0
 
 
 def _standardised(residuals: Array) -> tuple[Array, Array]:

@@ -159,3 +159,9 @@ def crps(quantiles: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray
     error = values[..., None] - quantiles
     levels = np.asarray(LEVELS)
     return np.nan_to_num(2 * np.maximum(levels * error, (levels - 1) * error).mean(-1))
+
+
+def loss_of(predictor: Predictor, task: ForecastTask, weights: str) -> float:
+    """Return the CRPS of forecasts of `windows_of`, by the weights of series, see `shares_of`."""
+    values = values_of(task)
+    return float(shares_of(task, values, weights) @ crps(quantiles_of(predictor, task), values).sum((1, 2)))

@@ -172,7 +172,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         time_slice, known = self.slice_of(future, "future"), future["known_future"]
         observed = ~torch.isnan(known)
         if not bool(observed.any()):
-            return self.mixture_ahead(belief, time_slice, MIXED_PATHS)
+            return self.mixture_ahead(belief, time_slice, max(MIXED_PATHS, len(belief.particles.log_weight)))
         system, given = system_given(self.dynamics, self.units, belief, time_slice, known)
         emitted = emitted_given(system, belief, given, self._emits_targets)
         mixture = self._over_paths(emitted, belief)

@@ -13,7 +13,7 @@ from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics
 from tsforecast.models.parts.units import Units
 from tsforecast.models.records import Belief, TimeSlice
 
-# Paths of switches of which a forecast is a mixture.
+# Paths of switches of which a forecast is a mixture, at least; they are as many as particles are.
 MIXED_PATHS = 50
 # Paths of values, where what is known of the future bears on what is decoded.
 _DECODED_PATHS = 200

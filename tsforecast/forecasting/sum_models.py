@@ -1,0 +1,79 @@
+"""Models of sums: a bank of their own, because sums have less noise and clearer seasons than their series."""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from gluonts.model.forecast import Forecast
+
+from tsforecast.data.hierarchy import Hierarchy
+from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting.at_once import conditioned, effects_of, fitted, trained
+from tsforecast.forecasting.lengths import window_is_short
+from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.trials import comparison, loss_of
+from tsforecast.models.parts.bank_prior import learnt
+
+log = logging.getLogger(__name__)
+
+# A sum of weeks shows single weeks of the year, such as those before Christmas: 25 harmonics tell 52 weeks apart.
+_WEEKLY = "level, damped_level, damped_trend, level+year_with_10_harmonics, damped_level+year_with_25_harmonics"
+
+
+def fitted_sums(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
+    """Return what forecasts sums: a bank that learns from them, or does not, by windows before the end.
+
+    Where training windows are long, as of hours, it is what forecasts series.
+
+    Args:
+        task: The sums.
+        seed: Of what is random in training.
+
+    Raises:
+        ValueError: If the sums cannot be trained on.
+    """
+    entries = list(task.train)
+    if not window_is_short(task.freq, task.prediction_length, entries):
+        return fitted(task, seed)
+    effects = effects_of(task, entries, seed)
+    options = {"structures": _WEEKLY} if task.freq.split("-")[0] == "W" else {}
+    if learnt(task.freq) is None:
+        return trained(task, entries, seed, effects, options)
+    held_out = comparison(ForecastTask(task.name, task.freq, task.prediction_length, 0, entries), seed)
+    if held_out is None:
+        log.info("sums have a bank of their own, whose parameters stay those that other series have taught")
+        return conditioned(task, entries, seed, effects)
+    before = list(held_out.train)
+    learns = loss_of(trained(held_out, before, seed, effects, options), held_out, "sum")
+    stays = loss_of(conditioned(held_out, before, seed, effects), held_out, "sum")
+    said = "windows before the end have a CRPS of %.4g if it learns, %.4g if not: it %s"
+    log.info("sums have a bank of their own; " + said, learns, stays, "learns" if learns < stays else "does not")
+    if learns < stays:
+        return trained(task, entries, seed, effects, options)
+    return conditioned(task, entries, seed, effects)
+
+
+def forecasts_of_nodes(
+    predictor: StateSpacePredictor, nodes: ForecastTask, tree: Hierarchy, seed: int = 0
+) -> Callable[[list[dict[str, Any]]], Iterable[Forecast]]:
+    """Return what forecasts entries of a hierarchy, each alone: sums by `fitted_sums`, series by a predictor.
+
+    Args:
+        predictor: Of the series.
+        nodes: The task of the nodes, as `find_hierarchy` gives it.
+        tree: The hierarchy.
+        seed: Of what is random in training.
+    """
+    sums = nodes.entries[: len(tree.places[0])]
+    names, of_sums = {str(entry["item_id"]) for entry in sums}, fitted_sums(replace(nodes, entries=sums), seed)
+
+    def predict(entries: list[dict[str, Any]]) -> list[Forecast]:
+        is_sum = [str(entry["item_id"]) in names for entry in entries]
+        parts = {}
+        for kind, own in ((True, of_sums), (False, predictor)):
+            chosen = [entry for entry, one in zip(entries, is_sum, strict=True) if one is kind]
+            parts[kind] = iter(own.predict(chosen, 0 if own.has_marginals else None) if chosen else ())
+        return [next(parts[kind]) for kind in is_sum]
+
+    return predict
