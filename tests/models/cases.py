@@ -129,6 +129,7 @@ BANKS = [case for case, (name, _) in CASES.items() if name == "bank"]
 POOLS = [case for case, (name, _) in CASES.items() if name == "pool"]
 MARKOV = [case for case, (name, _) in CASES.items() if name == "markov"]
 SWITCHING = [case for case, (name, _) in CASES.items() if "num_particles" in options_of(MODELS[name])]
+CATEGORICAL = [case for case, (_, options) in CASES.items() if options.get("switch") == "categorical"]
 JOINT = ["bank-targets", "issm-targets"]  # a model for each target
 LINEAR = [case for case in CASES if case not in SWITCHING + BANKS + POOLS + MARKOV + JOINT]
 _KINDS = {"negative-binomial": "counts", "bernoulli": "binary"}

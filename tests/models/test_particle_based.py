@@ -89,9 +89,9 @@ def linear_system(model, batch):
             weight = weight + torch.eye(targets, model.dynamics.emits.size)
         offset = offset @ weight.T + layer.bias[:targets]
         matrix, noise = weight @ matrix, weight @ noise @ weight.T + torch.diag((-2 * layer.bias[targets:]).exp())
-    zeros = torch.zeros(1, 1, model.dynamics.bases.state_dim)
+    moved = bases.get("offset", torch.zeros(model.dynamics.bases.state_dim).double())
     system = LinearSystem(
-        LinearGaussian(bases["transition"][None, None], zeros.double(), noises["state_noise"][None, None]),
+        LinearGaussian(bases["transition"][None, None], moved[None, None], noises["state_noise"][None, None]),
         LinearGaussian(matrix[None, None], offset, noise[None, None]),
     )
     cov = torch.diag((-2 * model.dynamics.prior_log_inverse_scale).exp())

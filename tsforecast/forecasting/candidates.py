@@ -104,8 +104,15 @@ def without_comparison(task: ForecastTask) -> Candidate:
     return _trained_bank(task) if learns else Candidate("bank", CONDITIONED)
 
 
-def structures(task: ForecastTask) -> list[Candidate]:
-    """Return the components, and training windows, that a switching model may have: those of the `issm` inside."""
+def structures(task: ForecastTask, has_components: bool) -> list[Candidate]:
+    """Return models like those inside a switching model: linear ones, or the components and windows that it may have.
+
+    Args:
+        task: The data.
+        has_components: Whether the model has components.
+    """
+    if not has_components:
+        return [_short("gls")]
     return [_short("issm"), *(_farther(task, "issm", components=_OF_DAYS) if _is_long(task) else [])]
 
 

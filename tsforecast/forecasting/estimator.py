@@ -296,7 +296,7 @@ class StateSpaceEstimator(AbstractEstimator):
             return with_regimes(self, data, from_predictor)
         if self.model not in presets.SWITCHING or self.preset == presets.NONE:
             return self
-        found, self.selection = with_preset(self, data)
+        found, self.selection = with_preset(self, data, from_predictor)
         return found
 
     def choose(self, data: Iterable[dict[str, Any]], compared: Sequence[Candidate] | None = None) -> Selection:

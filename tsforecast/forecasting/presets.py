@@ -15,6 +15,8 @@ PRESETS = (BEST, "fast", "paper", NONE)
 # Length of a training: that of a bank begins with what other series have taught, that of a `markov` by EM.
 DEFAULT_EPOCHS = 40
 EPOCHS = {"bank": 8, "markov": 4}
+EPOCHS_OF_CATEGORIES = 2
+_OF_REGIMES = 400  # steps of windows that hold several regimes
 _LINEAR = 0.85  # share of a training of a given length in which the linear model inside is trained alone
 
 _DISCRETE = ("negative-binomial", "bernoulli")
@@ -38,7 +40,8 @@ def preset(
 
     - `best`: the linear model inside is trained first, alone and in closed form, on the CRPS of its forecasts. Then all
       learns on paths of switches, through the last two horizons of a window; regimes last, and the gradient counts that
-      particles are drawn again. Below a day one target has components beside a small dense state.
+      particles are drawn again. Below a day one target has components beside a small dense state. Where an `sgls` has
+      regimes, it is that of `of_categories`.
     - `fast`: the same with half of the epochs of the linear model, five of all, and five particles. Learning rates fall
       faster where the loss falls no longer.
     - `paper`: the objective, windows and batches of the switching-model papers, with the defaults of the model.
@@ -126,6 +129,22 @@ def _best(model: str, freq: str, horizon: int, below_a_day: bool, num_targets: i
     history = max(12 * horizon, context_by_frequency(freq, 0))  # as long as a window of training
     found |= {"history_length": history, "batch_size": 32, "num_batches_per_epoch": 16, "gradient_clip_val": 1.0}
     return found | {"learning_rate": 0.05, "linear_epochs": 30, "max_epochs": 42}
+
+
+def of_categories(max_epochs: int | None = None) -> Options:
+    """Return the options of `best` with a categorical switch, whose sizes and units the data say.
+
+    Training begins at regimes that EM has found, so it is short.
+
+    Args:
+        max_epochs: Length of the training, where it is given.
+    """
+    found: Options = {"switch": "categorical", "objective": "likelihood", "persistence": 0.95}
+    found |= {"learning_rate": 0.01, "network_learning_rate": 0.001, "matrix_learning_rate": 0.0005}
+    found |= {"context_length": _OF_REGIMES, "history_length": _OF_REGIMES, "hidden": 8, "embedding_dim": 2}
+    found |= {"num_particles": 50, "forecast_particles": 200}
+    found |= {"batch_size": 32, "num_batches_per_epoch": 8, "gradient_clip_val": 1.0}
+    return found | {"max_epochs": EPOCHS_OF_CATEGORIES if max_epochs is None else max_epochs}
 
 
 def _following(found: Options, given: Mapping[str, Any]) -> Options:

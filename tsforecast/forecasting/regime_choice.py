@@ -1,4 +1,4 @@
-"""Options of `markov` by evidence: regimes, lags, differences between regimes, and units."""
+"""Options of models with regimes by evidence: regimes, lags, differences between regimes, and units."""
 
 import logging
 import math
@@ -46,8 +46,43 @@ def _has_counts(hyperparameters: Mapping[str, Any]) -> bool:
     return hyperparameters.get("likelihood", "gaussian") != "gaussian"
 
 
+def categories(
+    data: Iterable[dict[str, Any]], hyperparameters: Mapping[str, Any], seed: int | None, least: int
+) -> Options | None:
+    """Return the number of categories of a switch, the size of a state that holds the lags, and units, by evidence.
+
+    Lags of a season are none of them, since the cost of a state grows with its square.
+
+    Args:
+        data: GluonTS data entries that `check_entries` has found sound.
+        hyperparameters: That were given to a switching model.
+        seed: Of the fits.
+        least: Number of regimes, at least.
+
+    Returns:
+        The options; None where the data show one regime alone, and that is enough.
+    """
+    given: Options = {"stages": 1, "seasonal": False}
+    given |= {name: hyperparameters[name] for name in ("scaling", "transformation") if name in hyperparameters}
+    if "switch_dim" in hyperparameters:
+        given["regimes"] = hyperparameters["switch_dim"]
+    found = given | regime_options(data, given, 0, seed, "sgls")
+    if found["regimes"] < least:
+        given["regimes"] = least
+        found = given | regime_options(data, given, 0, seed, "sgls")
+    if found["regimes"] == 1:
+        return None
+    targets = np.atleast_2d(np.asarray(next(iter(data))["target"])).shape[0]
+    sizes = {"switch_dim": found["regimes"], "state_dim": max(found["order"], 1) * targets}
+    return sizes | {"scaling": found["scaling"]}
+
+
 def regime_options(
-    data: Iterable[dict[str, Any]], hyperparameters: Mapping[str, Any], season: int, seed: int | None
+    data: Iterable[dict[str, Any]],
+    hyperparameters: Mapping[str, Any],
+    season: int,
+    seed: int | None,
+    model: str = MODEL,
 ) -> Options:
     """Return the options of `markov` that are left to the data.
 
@@ -56,6 +91,7 @@ def regime_options(
         hyperparameters: That were given.
         season: Main season in steps.
         seed: Of the fits.
+        model: Name in the log.
     """
     names, given = undecided(hyperparameters), dict(hyperparameters)
     if _has_counts(given):
@@ -90,7 +126,7 @@ def regime_options(
     options = {name: value for name, value in {**shape.options, "scaling": chosen}.items() if name in names}
     told = {name: value for name, value in options.items() if shape.regimes > 1 or name not in ("switching", "stages")}
     one = "; the data show no second regime" if options.get("regimes") == 1 else ""
-    log.info("%s: %s%s", MODEL, ", ".join(f"{name} {value}" for name, value in told.items()), one)
+    log.info("%s: %s%s", model, ", ".join(f"{name} {value}" for name, value in told.items()), one)
     return options
 
 

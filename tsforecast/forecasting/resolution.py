@@ -15,18 +15,30 @@ from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.candidates import Candidate, candidates, structures
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.regime_choice import regime_options, undecided
+from tsforecast.forecasting.regime_choice import categories, regime_options, undecided
 from tsforecast.forecasting.selection import Selection, select
+from tsforecast.models import MODELS, options_of
 
 log = logging.getLogger(__name__)
 
 Estimator = TypeVar("Estimator", bound=AbstractEstimator)
+_OF_CATEGORIES = ("switch_dim", "state_dim", "scaling")  # what data say of a categorical switch
+_OF_BOTH_SWITCHES = frozenset({  # options that leave the kind of switch open
+    "scaling", "transformation", "clip", "num_samples", "seed", "freq", "prediction_length",
+})  # fmt: skip
 _CHOSEN_BY = 10_000  # series, at least, that choose a model where one bucket at a time is in memory
 _OF_TRAINER = frozenset({"max_epochs", "gradient_clip_val", "enable_progress_bar", "callbacks", "logger"})
 
 
-def with_preset(estimator: Estimator, data: Iterable[dict[str, Any]]) -> tuple[Estimator, Selection | None]:
-    """Return the estimator with the options of its preset, and what was compared for the components.
+def with_preset(
+    estimator: Estimator, data: Iterable[dict[str, Any]], from_predictor: StateSpacePredictor | None = None
+) -> tuple[Estimator, Selection | None]:
+    """Return the estimator with the options of its preset, and what was compared for components and switch.
+
+    Args:
+        estimator: Of a switching model.
+        data: GluonTS data entries, all of whose values may be looked at.
+        from_predictor: A predictor to start from, whose kind of switch stays.
 
     Raises:
         ValueError: If the data cannot be trained on, or an option does not go with the preset.
@@ -38,12 +50,19 @@ def with_preset(estimator: Estimator, data: Iterable[dict[str, Any]]) -> tuple[E
     epochs, targets = estimator.trainer_kwargs.get("max_epochs"), len(target) if target.ndim > 1 else 1
     found = presets.preset(model, estimator.freq, estimator.prediction_length, name, epochs, targets, arguments)
     given = {*estimator.trainer_kwargs, *(option for option, value in arguments.items() if value is not None)}
+    regimes = _regimes(estimator, data, from_predictor) if name == presets.BEST else None
+    has_components = model == "rsgls-issm" or "components" in found
+    chosen = None
+    if regimes and ("switch" in given or from_predictor is not None):
+        chosen = Candidate(model)
+    elif name == presets.BEST and not {"components", "train_horizon"} & given:
+        selection = _structure(estimator, data, has_components, regimes)
+        chosen = selection and selection.chosen
+    if chosen and regimes and chosen.model == model:
+        found = presets.of_categories(epochs) | regimes
+    elif chosen and has_components:
+        found |= {option: value for option, value in chosen.options.items() if option != "max_epochs"}
     options = {option: value for option, value in found.items() if option not in given}
-    has_components = model == "rsgls-issm" or "components" in options
-    if name == presets.BEST and has_components and not {"components", "train_horizon"} & given:
-        selection = _structure(estimator, data)
-        chosen = selection.chosen.options if selection else {}
-        options |= {option: value for option, value in chosen.items() if option != "max_epochs"}
     log.info("preset %s: %s", name, ", ".join(f"{option}={value}" for option, value in options.items()))
     try:
         return _with(estimator, options, time_budget=left(estimator, began)), selection
@@ -71,9 +90,40 @@ def with_regimes(
     return _with(estimator, options, time_budget=left(estimator, began))
 
 
-def _structure(estimator: AbstractEstimator, data: Any) -> Selection | None:
-    """Return what components and windows of training the data choose for the `issm` inside; None without a choice."""
-    compared = structures(_compared(estimator, data))
+def _regimes(
+    estimator: AbstractEstimator, data: Any, from_predictor: StateSpacePredictor | None
+) -> dict[str, Any] | None:
+    """Return the options of an `sgls` with a categorical switch that data show; None where there may be none."""
+    arguments = estimator.__init_args__
+    if arguments["model"] != "sgls":
+        return None
+    given = {name: arguments[name] for name in options_of(MODELS["sgls"]) if arguments.get(name) is not None}
+    own = given if from_predictor is None else getattr(from_predictor.network, "hyperparameters", {})
+    wanted = own.get("switch")
+    if wanted == "gaussian" or not (wanted or given.keys() <= _OF_BOTH_SWITCHES):
+        return None
+    found = {name: own[name] for name in _OF_CATEGORIES if name in own}
+    if len(found) < len(_OF_CATEGORIES):
+        found = categories(data, given, arguments["seed"], least=2 if wanted else 1)
+    return found and {"switch": "categorical", **found}
+
+
+def _structure(
+    estimator: AbstractEstimator, data: Any, has_components: bool, regimes: Mapping[str, Any] | None
+) -> Selection | None:
+    """Return what the data choose: components and windows of training of the `issm` inside, or regimes.
+
+    Args:
+        estimator: Of a switching model.
+        data: GluonTS data entries.
+        has_components: Whether the model has components beside regimes.
+        regimes: Options of a model of categories; None for none.
+
+    Returns:
+        None without a choice.
+    """
+    compared = structures(_compared(estimator, data), has_components)
+    compared += [] if regimes is None else [Candidate("sgls", {"preset": presets.BEST, **regimes})]
     if len(compared) < 2:
         return None
     names = ("accelerator", "devices", "gradient_clip_val")

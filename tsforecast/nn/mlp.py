@@ -162,7 +162,8 @@ class SwitchDynamics(nn.Module):
             scales).
         persistence: In [0, 1). Initial share p of s_{t-1} in the drift, p s_{t-1} + (1 - p) network, learnt for each
             dimension: that of the first; the log-odds of the last are higher by 3, so that there are regimes of several
-            time scales. Of categories about the initial probability to stay. 0 for the network alone.
+            time scales. 0 for the network alone. Of categories about the initial probability to stay: logits of pairs
+            of them are added to those of the network.
     """
 
     def __init__(self, switch_dim: int, hidden: int, categorical: bool = False, persistence: float = 0.0) -> None:
@@ -173,10 +174,11 @@ class SwitchDynamics(nn.Module):
         self.head = nn.Linear(hidden, switch_dim)
         self.categorical = categorical
         self.stay: nn.Parameter | None = None  # log-odds
-        if persistence:
-            odds = torch.full((switch_dim,), persistence).logit()
-            more = math.log(max(switch_dim - 1, 1)) if categorical else torch.linspace(0, 3, switch_dim)
-            self.stay = nn.Parameter(odds + more)
+        if categorical:
+            odds = math.log(persistence / (1 - persistence) * max(switch_dim - 1, 1)) if persistence else 0.0
+            self.stay = nn.Parameter(odds * torch.eye(switch_dim))
+        elif persistence:
+            self.stay = nn.Parameter(torch.full((switch_dim,), persistence).logit() + torch.linspace(0, 3, switch_dim))
 
     def forward(
         self, features: Float[Tensor, "time series hidden"]
@@ -189,7 +191,7 @@ class SwitchDynamics(nn.Module):
             if not self.categorical:
                 moved = _FARTHEST * nn.functional.softsign(moved / _FARTHEST)
             if self.stay is not None and self.categorical:
-                moved = moved + switch * self.stay
+                moved = moved + switch @ self.stay
             elif self.stay is not None:  # a mean of both, lest what the network says adds up over time
                 moved = moved + (switch - moved) * self.stay.sigmoid()
             return moved

@@ -143,6 +143,15 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
     return Fit(one, float(found.log_likelihood.sum()), shares)
 
 
+def ordered(model: SwitchingRegression, by_noise: bool) -> SwitchingRegression:
+    """Return the regimes from calm to wild, or from low to high."""
+    variance = model.cov.diagonal(dim1=-2, dim2=-1)
+    key = variance.log().mean(-1) if by_noise else model.coefficient[:, 0].mean(-1)
+    order = key.argsort()
+    transition = model.log_transition[order][:, order]
+    return SwitchingRegression(model.coefficient[order], model.cov[order], transition, stages=model.stages)
+
+
 def faster(log_transition: Float[Tensor, "*run regime regime"], stages: int) -> Float[Tensor, "*run regime regime"]:
     """Return transitions of stages for regimes that last as long as with a single one."""
     if stages == 1 or log_transition.shape[-1] == 1:

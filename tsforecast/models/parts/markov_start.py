@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tsforecast.core.regimes.em import SwitchingRegression, expected
 from tsforecast.models.parts.markov_counts import MarkovCountDynamics
-from tsforecast.models.parts.markov_fit import Kind, Regression, fit, regression, shared_of
+from tsforecast.models.parts.markov_fit import Kind, Regression, fit, ordered, regression, shared_of
 from tsforecast.models.parts.markov_inference import MarkovInference
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Batch, Series
@@ -50,7 +50,7 @@ class EMStart:
         shared = shared_of(parts, lags, covariates)
         kind = Kind(dynamics.regimes, shared, "scale" not in parts, stay, dynamics.stages)
         if not isinstance(dynamics, MarkovCountDynamics):
-            dynamics.adopt(_ordered(fit(data, kind, self.starts, self.seed).model, "scale" in parts))
+            dynamics.adopt(ordered(fit(data, kind, self.starts, self.seed).model, "scale" in parts))
             return
         found, level = _levelled(data, kind, self.starts, self.seed)
         found.coefficient[:, 0] += level.mean()
@@ -71,15 +71,6 @@ def _regression(inference: MarkovInference, batch: Batch) -> Regression:
     return regression(values, seen, () if dynamics.of_mean else dynamics.lags, inputs)
 
 
-def _ordered(model: SwitchingRegression, by_noise: bool) -> SwitchingRegression:
-    """Return the regimes from calm to wild, or from low to high."""
-    variance = model.cov.diagonal(dim1=-2, dim2=-1)
-    key = variance.log().mean(-1) if by_noise else model.coefficient[:, 0].mean(-1)
-    order = key.argsort()
-    transition = model.log_transition[order][:, order]
-    return SwitchingRegression(model.coefficient[order], model.cov[order], transition, stages=model.stages)
-
-
 def _levelled(
     data: Regression, kind: Kind, starts: int, seed: int
 ) -> tuple[SwitchingRegression, Float[Tensor, "series target"]]:
@@ -91,7 +82,7 @@ def _levelled(
     level, turn = data.values.sum(0) / seen.sum(0).clamp_min(1), 0
     while True:
         centred = dataclasses.replace(data, values=torch.where(seen, data.values - level, 0.0))
-        found = _ordered(fit(centred, kind, starts, seed).model, by_noise=False)
+        found = ordered(fit(centred, kind, starts, seed).model, by_noise=False)
         parts = (x.unsqueeze(0) for x in (found.coefficient, found.cov, found.log_transition))
         coefficient, cov, transition = parts
         one = SwitchingRegression(coefficient, cov, transition, stages=found.stages)

@@ -29,7 +29,7 @@ from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
 # Paths of a training step with the objective "crps": of values, and of switches, which have less noise.
 _TRAINING_PATHS, _TRAINING_MIXTURE = 20, 10
-# Paths of switches of which a forecast is a mixture.
+# Paths of switches of which a forecast is a mixture, at least; they are as many as particles are.
 _MIXED_PATHS = 50
 # Paths of values, where what is known of the future bears on what is decoded.
 _DECODED_PATHS = 200
@@ -175,7 +175,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         time_slice, known = self.slice_of(future, "future"), future["known_future"]
         observed = ~torch.isnan(known)
         if not bool(observed.any()):
-            return self.mixture_ahead(belief, time_slice, _MIXED_PATHS)
+            return self.mixture_ahead(belief, time_slice, max(_MIXED_PATHS, len(belief.particles.log_weight)))
         system, given = self._given(belief, time_slice, known)
         emitted = self._emitted_given(system, belief, given)
         mixture = self._over_paths(emitted, belief)

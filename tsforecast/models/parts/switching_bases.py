@@ -89,6 +89,8 @@ class SwitchingBases(AbstractFrameDynamics):
             shape = (len(initial["transition"]), self.emits.emitted_dim, options.hidden)
             self.emission_inputs = torch.nn.Parameter(0.01 * torch.randn(shape))
         self.dynamics = SwitchDynamics(options.switch_dim, options.hidden, categorical, options.persistence)
+        if categorical:
+            self.register_buffer("is_begun", torch.zeros((), dtype=torch.bool))
         self.proposal_network: ProposalNetwork | None = None
         if options.proposal != "bootstrap" and not categorical:
             seen = self.emits.encoder_input_dim + options.hidden
@@ -112,6 +114,8 @@ class SwitchingBases(AbstractFrameDynamics):
             }
             if bases.noise_dim:
                 initial["emission_noise"] = emission_scale + 0.1 * torch.randn(count, bases.noise_dim)
+            if self.is_categorical:
+                initial["offset"] = torch.zeros(count, bases.state_dim)
         if self.issm is not None:
             structure = self.issm.structure
             assert structure is not None
@@ -220,9 +224,9 @@ class SwitchingBases(AbstractFrameDynamics):
 
         def step(weights: Tensor, mixed: dict[str, Tensor], time: int) -> DenseStep:
             offset = torch.einsum("...bk,bkd->...bd", weights, offsets[time])
-            zeros = offset.new_zeros(self.bases.state_dim)
+            moved = mixed["offset"] if self.is_categorical else offset.new_zeros(self.bases.state_dim)
             return (
-                DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"]) * of_state),
+                DiagonalLinearGaussian(mixed["transition"], moved, variance(mixed["state_noise"]) * of_state),
                 DiagonalLinearGaussian(mixed["emission"], offset, self._emission_variance(mixed, of_emission)),
             )
 
@@ -255,10 +259,10 @@ class SwitchingBases(AbstractFrameDynamics):
         mixed = self.mixture.even()
         offset = torch.einsum("tbu,kdu->tbd", features, self.emission_inputs) / len(self.emission_inputs)
         of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
-        zeros = offset.new_zeros(self.bases.state_dim)
+        moved = mixed["offset"] if self.is_categorical else offset.new_zeros(self.bases.state_dim)
         return linear_part(
             time_slice,
-            DiagonalLinearGaussian(mixed["transition"], zeros, variance(mixed["state_noise"]) * of_state),
+            DiagonalLinearGaussian(mixed["transition"], moved, variance(mixed["state_noise"]) * of_state),
             DiagonalLinearGaussian(mixed["emission"], offset, self._emission_variance(mixed, of_emission)),
             self.prior_mean,
             self.prior_log_inverse_scale,

@@ -1,0 +1,106 @@
+"""Categorical switches that begin at autoregressions with regimes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.forecasting.test_regime_choice import CALM_WILD, simulated
+from tests.models.cases import entries_of, make_batch, make_model
+from tsforecast.analysis.regime_names import describe
+from tsforecast.analysis.regimes import regimes
+from tsforecast.core.regimes import chain
+from tsforecast.core.regimes.em import SwitchingRegression
+from tsforecast.forecasting.estimator import StateSpaceEstimator
+from tsforecast.models.parts.categories import adopt
+
+TRAINER = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
+KIND: Any = {"dtype": torch.float64}
+
+
+def test_categories_are_the_autoregressions_that_they_adopt():
+    """Two lags of two regimes: transitions of the chain, means and variances of a step, and what is emitted."""
+    model = make_model("sgls-categorical", switch_dim=2, state_dim=3)
+    coefficient = torch.tensor([[0.3, 0.5, 0.2], [-1.0, 0.9, -0.4]], **KIND)
+    cov, stay = torch.tensor([0.04, 1.0], **KIND)[:, None, None], torch.tensor([[0.9, 0.1], [0.2, 0.8]], **KIND)
+    with torch.no_grad():
+        adopt(model.dynamics, SwitchingRegression(coefficient.unsqueeze(-1), cov, stay.log()))
+        batch = make_batch(model, entries_of("sgls-categorical"))
+        inference = model.inference
+        units, series = inference.scale_of(batch), model.filter(batch)[0].series
+        system, _ = model.dynamics.switching(inference.slice_of(batch, "both"), series, *units, proposing=False)
+        eye = torch.eye(2, **KIND)
+        state = torch.tensor([1.5, -0.5, 0.25], **KIND)
+        for k in range(2):
+            switch = eye[k].expand(len(series.index), 2)
+            torch.testing.assert_close(system.transition(switch, 3).exp(), stay[k].expand_as(switch))
+            regime = system.regime(switch, 3)
+            mean = regime.transition.matrix @ state + regime.transition.offset
+            expected = torch.stack([coefficient[k] @ torch.tensor([1.0, 1.5, -0.5], **KIND), state[0]])
+            torch.testing.assert_close(mean[..., :2], expected.expand_as(mean[..., :2]))
+            torch.testing.assert_close(regime.transition.variance[..., 0], cov[k, 0].expand(len(mean)))
+            assert float(regime.transition.variance[..., 1:].max()) < 1e-3
+            torch.testing.assert_close(
+                (regime.emission.matrix @ state + regime.emission.offset), state[:1].expand(len(mean), 1)
+            )
+
+
+def accuracy_of(table, truth):
+    """The share of steps whose regime is right, under the better of both assignments."""
+    right = (table["most_likely"].to_numpy() - 1 == truth.ravel()).mean()
+    return max(right, 1 - right)
+
+
+def oracle_of(entries, truth, rows, stay):
+    """The accuracy of the smoother that knows the parameters."""
+    values = np.stack([entry["target"] for entry in entries], 1)
+    before, rows = np.concatenate([np.zeros_like(values[:1]), values[:-1]]), np.array(rows)
+    mean = rows[:, 0] + rows[:, 1] * before[..., None]
+    density = torch.distributions.Normal(torch.as_tensor(mean), torch.as_tensor(rows[:, 3]))
+    transition = torch.tensor([[stay, 1 - stay], [1 - stay, stay]], **KIND).log()[None, None]
+    density = density.log_prob(torch.as_tensor(values)[..., None]).repeat_interleave(2, -1)
+    start = torch.full((values.shape[1], 2), 0.5, **KIND).log()
+    found = chain.smooth(transition, density, start).probabilities
+    return (truth == found.argmax(-1).numpy().T).mean()
+
+
+@pytest.fixture(scope="module")
+def calm_and_wild():
+    """Series of calm and wild times, their regimes, and an `sgls` by default."""
+    entries, truth = simulated(CALM_WILD)
+    return entries, truth, StateSpaceEstimator("sgls", "D", 5, seed=0, trainer_kwargs=TRAINER).train(entries)
+
+
+def test_sgls_finds_calm_and_wild_times_without_an_option(calm_and_wild):
+    """It loses no more than a tenth of what the smoother that knows the parameters gains over chance."""
+    entries, truth, predictor = calm_and_wild
+    table = regimes(predictor, entries)
+    chance, oracle = max(truth.mean(), 1 - truth.mean()), oracle_of(entries, truth, CALM_WILD, 0.97)
+    assert oracle > 0.95
+    assert accuracy_of(table, truth) > oracle - 0.1 * (oracle - chance)
+    names: Any = describe(table, entries)["name"]
+    assert names[0].startswith("calm")
+    assert names[1].startswith("wild")
+
+
+def test_a_training_goes_on_with_the_regimes_of_its_predictor(calm_and_wild):
+    _, _, predictor = calm_and_wild
+    other, _ = simulated(((0.0, 0.9, 0.0, 1.0),), steps=80, stay=1.0)
+    still: Any = {"learning_rate": 0, "network_learning_rate": 0, "matrix_learning_rate": 0, "num_batches_per_epoch": 1}
+    estimator = StateSpaceEstimator("sgls", "D", 5, seed=1, trainer_kwargs=TRAINER, **still)
+    again = estimator.train_model(other, from_predictor=predictor).predictor
+    for name, value in predictor.network.state_dict().items():
+        torch.testing.assert_close(again.network.state_dict()[name], value, rtol=0, atol=0)
+
+
+def test_categories_that_are_asked_for_are_two_at_least():
+    """Where the data show one regime alone; how many there are may be given."""
+    entries, _ = simulated(((0.0, 0.6, 0.0, 1.0),), steps=80, series=2, stay=1.0)
+    more_options: Any = ({}, {"switch_dim": 3})
+    found = [
+        StateSpaceEstimator("sgls", "D", 5, seed=0, switch="categorical", **more).settled(entries).hyperparameters
+        for more in more_options
+    ]
+    assert [one["switch_dim"] for one in found] == [2, 3]
+    assert {one["objective"] for one in found} == {"likelihood"}
