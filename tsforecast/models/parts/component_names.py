@@ -31,12 +31,15 @@ _PRESETS = {
 
 # Structures of a bank: all of these with the seasons of the frequency, and some without, for series whose seasons are
 # noise. Days and weeks have a year beside these: its prior, not a threshold of length, says what a short history shows.
+# 25 harmonics tell 52 weeks apart, such as those before Christmas.
 # Below a day, where seasons have many factors, one structure has all of them and some have the day alone.
 _KINDS = ("level", "damped_level", "trend", "damped_trend")
 _PLAIN = ("level", "damped_trend")
 _YEARLY = {
     "D": ("level+day_of_week+year", "damped_level+day_of_week+year"),
-    "W": ("level+year", "damped_level+year", "level+year_with_10_harmonics", "damped_level+year_with_10_harmonics"),
+    "W": tuple(
+        f"{level}+year{fine}" for fine in ("", "_with_10_harmonics", "_with_25_harmonics") for level in _KINDS[:2]
+    ),
 }
 _BELOW_A_DAY = (
     "damped_level+hour_of_day+hour_by_kind_of_day+day_of_week",
