@@ -247,10 +247,9 @@ def given(prior: Matrix, scatter: Matrix, variance: float) -> Matrix:
     within = prior[:, None] * scatter * prior / variance  # in units of the prior
     try:
         found = np.linalg.inv(np.eye(len(prior)) + within)
-        right = np.diagonal(found, axis1=-2, axis2=-1).min(initial=1.0) > 0
     except np.linalg.LinAlgError:
-        right = False
-    if not right:  # errors lie below the last digits of the sums
+        found = np.zeros_like(within)
+    if np.diagonal(found, axis1=-2, axis2=-1).min(initial=1.0) <= 0:  # errors lie below the last digits of the sums
         values, vectors = np.linalg.eigh(within)
         found = vectors / (1 + np.maximum(values, 0.0))[..., None, :] @ np.swapaxes(vectors, -1, -2)
     return prior[:, None] * found * prior
