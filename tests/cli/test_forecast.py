@@ -70,11 +70,21 @@ def test_series_that_are_too_short_to_compare_are_forecast(shops, tmp_path, monk
     assert len(pd.read_csv("out.csv")) == 8
 
 
+def test_each_series_is_forecast_from_its_own_end_where_that_is_asked(shops, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = (shops["unique_id"] == shops["unique_id"].iloc[0]) & (shops["ds"] > "2019-11-29")
+    shops[~ended].to_csv("ends.csv", index=False)
+    assert main(["forecast", "ends.csv", "--horizon", "4", "--start", "each", "--output", "out.csv"]) == 0
+    found = pd.read_csv("out.csv").groupby("unique_id", sort=False)["ds"].min()
+    assert found.tolist() == ["2019-12-06", "2020-01-03"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--output", "table.xlsx"], "expected --output to end with"),
         (["--horizon", "0"], "--horizon: expected at least 1"),
+        (["--start", "each", "--aggregate", "month"], "expected --start common"),
         (["--quantiles", "2"], "between 0 and 1"),
     ],
 )

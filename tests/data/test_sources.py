@@ -234,6 +234,39 @@ def test_an_empty_target_of_some_series_makes_no_covariate():
     assert "feat_dynamic_real" not in read_task(frame, windows=0, columns=Columns(ahead=True)).entries[0]
 
 
+@pytest.mark.parametrize("order", ["descending", "shuffled"])
+def test_what_is_behind_the_last_target_is_so_in_time(order):
+    frame = with_future()
+    frame = frame[::-1] if order == "descending" else frame.sample(frac=1, random_state=0)
+    task = read_task(frame, columns=Columns(ahead=True), beyond=True)
+    assert task.prediction_length == 10
+    assert [entry["feat_dynamic_real"].tolist() for entry in task.entries] == 2 * [[list(range(60))]]
+    past = frame[frame["target"].notna()].copy()
+    past.loc[past["timestamp"] < "2024-01-05", "target"] = np.nan  # rows at the end of the table, and no future
+    assert "feat_dynamic_real" not in read_task(past, columns=Columns(ahead=True), beyond=True).entries[0]
+
+
+def test_numbers_of_rows_are_no_covariates_and_decimal_commas_are(caplog):
+    caplog.set_level(logging.INFO)
+    frame = with_future(row=np.arange(120), note="x")
+    frame["price"] = [f"{price / 8:.3f}".replace(".", ",") for price in frame["price"]]
+    frame["target"] = frame["target"].astype(object).where(frame["target"].notna(), "?")
+    task = read_task(frame, columns=Columns(ahead=True), beyond=True)
+    assert "covariates 'price'; columns not used: 'row', 'note'" in caplog.text
+    np.testing.assert_array_equal(task.entries[0]["feat_dynamic_real"], np.arange(60.0)[None] / 8)
+
+
+def test_forecasts_that_begin_behind_rows_of_the_future_are_said(caplog):
+    frame = with_future()
+    read_task(frame, columns=Columns(ahead=True), beyond=True)
+    assert "forecasts begin behind" not in caplog.text
+    frame = frame[(frame["item_id"] != "a") | frame["target"].notna()]
+    with caplog.at_level(logging.INFO):
+        read_task(frame, columns=Columns(ahead=True), beyond=True)
+    assert "no covariates: 1 of 2 series have no row behind the last target" in caplog.text
+    assert "the last 10 steps of all series have no target: forecasts begin behind them" in caplog.text
+
+
 def test_covariates_hold_their_value_where_a_row_is_missing(tmp_path):
     frame = long_frame(items=("a",), length=10).assign(price=np.arange(10.0)).drop(index=[4, 5])
     task = read_task(write(frame, tmp_path / "a.csv"), windows=0, columns=Columns(covariates=["price"]))

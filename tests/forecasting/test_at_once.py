@@ -123,6 +123,21 @@ def test_effects_that_worsen_the_last_windows_are_left_out(turned, said, caplog)
     assert abs(moved) < 0.9 if turned else moved > 0.9
 
 
+def test_covariates_of_series_that_are_constant_or_begin_late_are_no_obstacle():
+    """Nor are errors below the last digits, as of sales that follow from prices without any."""
+    frame = pd.DataFrame(
+        {"date": pd.date_range("2020-01-01", periods=107), "price": np.random.default_rng(4).random(107)}
+    )
+    table = pd.concat([frame.assign(shop=shop) for shop in "ab"], ignore_index=True)
+    known = table["date"] < "2020-04-10"
+    flat = tsforecast.forecast(table.assign(sales=np.where(known, 5.0, np.nan)))
+    np.testing.assert_allclose(flat["0.5"], 5, atol=0.1)
+    late = known & ((table["shop"] == "a") | (table["date"] >= "2020-04-01"))
+    found = tsforecast.forecast(table.assign(sales=np.where(late, 20 - 8 * table["price"], np.nan)))
+    assert found.groupby("shop").size().tolist() == [7, 7]
+    assert np.isfinite(found["0.5"]).all()
+
+
 def test_several_targets_have_a_joint_model():
     steps = np.random.default_rng(2).normal(size=(80, 2)).cumsum(0)
     frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=80), "x": steps[:, 0], "y": steps[:, 1]})

@@ -43,6 +43,7 @@ class Forecast(SeedOptions, ThreadOptions, HierarchyOptions, ColumnOptions):
     quantiles: str = option("0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9", "levels between 0 and 1, with commas between",
         metavar="LEVELS")  # fmt: skip
     freq: str | None = option(None, _FREQ)
+    start: str = option("common", "behind the series that ends last, or each series' own", choices=("common", "each"))
     keep: str | None = option(None, "folder to write the model into", metavar="FOLDER")
     plot_series: int = option(4, _DRAWN, least=0)
 

@@ -44,6 +44,8 @@ def run(chosen: Chosen) -> int:
     out = Path(chosen.output or f"{stem}-forecasts.csv")
     if not out.name.lower().endswith(forecast_tables.SUFFIXES):
         raise ValueError(f"expected --output to end with {', '.join(forecast_tables.SUFFIXES)}, got {out.name!r}")
+    if chosen.start == "each" and (chosen.hierarchy is not None or chosen.aggregate):
+        raise ValueError("expected --start common with --hierarchy or --aggregate, got 'each'")
     roles = columns(vars(chosen))
     tree, given = None, chosen.hierarchy
     read = replace(with_levels(roles, given), ahead=True)
@@ -53,7 +55,7 @@ def run(chosen: Chosen) -> int:
     held_out = _held_out(task)
     predictor = fitted(held_out or task, chosen.seed)
     _compare(predictor, held_out)
-    ahead = task.ending_together()
+    ahead = task if chosen.start == "each" else task.ending_together()
     drawn: list[Forecast] = []
     weights: dict[str, float] = {}
     torch.manual_seed(chosen.seed)

@@ -44,10 +44,10 @@ from tsforecast.data.tables.dataframes import as_pandas
 from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.series import TableSeries, series_of
-from tsforecast.data.task import ForecastTask
+from tsforecast.data.task import ForecastTask, empty_behind
 from tsforecast.data.usable import tell, unusable
 from tsforecast.progress import follow, warnings_only
-from tsforecast.wording import option
+from tsforecast.wording import counted, option
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +115,12 @@ def read_task(
         elif prediction_length is None and known > 0:
             log.info("%s: prediction length %d: as far as covariates are known", series.path, known)
             prediction_length = known
+    if columns is not None and columns.ahead and (empty := empty_behind([entry for _, entry in series.entries])):
+        log.warning(
+            "%s: the last %s of all series have no target: forecasts begin behind them, not behind the last value; "
+            "delete these rows to forecast them",
+            *(series.path, counted(empty, "step")),
+        )
     steps = [entry["target"].shape[-1] for _, entry in series.entries]
     lengths = split_lengths(series.path, series.freq, steps, prediction_length, windows)
     task = task_of(series, *lengths, beyond, step=step or 0)

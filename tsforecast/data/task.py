@@ -198,6 +198,17 @@ def _behind(entries: Sequence[dict[str, Any]], lengths: list[int], end: pd.Perio
     return [(last - end) // e["start"].freq.n for end, e in zip(ends, entries, strict=True)]
 
 
+def empty_behind(entries: Sequence[dict[str, Any]]) -> int:
+    """Return the steps without a target from the last value of all series to the end of all; 0 without a value."""
+    some = [entry for entry in entries if np.isfinite(entry["target"]).any()]
+    gaps = _behind(
+        some,
+        [_last_value(entry["target"]) for entry in some],
+        max((e["start"] + e["target"].shape[-1] - 1 for e in entries), default=None),
+    )
+    return min(gaps, default=0)
+
+
 def _last_value(target: np.ndarray) -> int:
     """Steps up to the last that has a value; all where there is none."""
     seen = np.flatnonzero(~np.isnan(target).reshape(-1, target.shape[-1]).all(axis=0))

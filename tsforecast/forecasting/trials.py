@@ -97,8 +97,8 @@ def _seasonal_error(target: NDArray[Any], season: int) -> float:
 def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
     """Return a sample of the series whose last windows are for comparison; None where most series are too short.
 
-    Windows take at most half of the median series. The first has a season before it, or else a step more than it has
-    itself, which training takes.
+    They have a value before these windows, which take at most half of the median series. The first has a season before
+    it, or else a step more than it has itself, which training takes.
     """
     steps = task.prediction_length
     lengths = [entry["target"].shape[-1] for entry in task.entries]
@@ -107,7 +107,8 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
     past = max(steps + 1, default_season(task.freq))
     tried = [(windows, past) for windows in range(most, 0, -1)] + [(1, steps + 1)]
     for windows, least in tried:
-        long = [entry for entry in task.entries if entry["target"].shape[-1] >= windows * steps + least]
+        test = windows * steps
+        long = [entry for entry in task.entries if entry["target"].shape[-1] >= test + least and _begins(entry, test)]
         if len(long) >= max(1, len(task.entries) // 2):
             filtered = min(windows, _WINDOWS) * min(median, _STEPS)
             count = min(SERIES, max(int(_FILTERED / filtered), 1))
@@ -115,6 +116,11 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
             entries = [last_steps(long[number], _STEPS) for number in sorted(order)]
             return ForecastTask(task.name, task.freq, steps, windows, entries)
     return None
+
+
+def _begins(entry: dict[str, Any], test: int) -> bool:
+    """Return whether a series has a value before its last steps."""
+    return bool(np.isfinite(last_steps(entry, _STEPS)["target"][..., :-test]).any())
 
 
 def _span(spare: int) -> int:

@@ -173,6 +173,8 @@ def _fitted(
     some = np.random.default_rng(0).permutation(len(entries))[:_MOST]
     covariates = [_covariates(entries[k]) for k in some]
     given, count = basis, covariates[0].shape[1]
+    if basis is None and all(np.nanmax(target) == np.nanmin(target) for target in targets):
+        basis = Basis(freq, (), "", ())  # nothing moves that an effect could move
     basis = basis_of(covariates, freq) if basis is None else basis
     if basis is None:
         return None

@@ -93,7 +93,7 @@ class _Sums:
             own: Its prior deviation, (own,).
             variance: Of the errors.
         """
-        return _given(own, self.cross[:, :, self.own], variance)
+        return given(own, self.cross[:, :, self.own], variance)
 
     def marginal(self, inner: Matrix, variance: float) -> tuple[Matrix, Matrix]:
         """Return scatter and moment with the differences of series integrated out."""
@@ -179,7 +179,7 @@ class _Search:
         self.prior, self.differ = np.maximum(self.common, 1e-9), self.spread
         inner = self.sums.inner(self.differ, self.variance)
         scatter, moment = self.sums.marginal(inner, self.variance)
-        posterior = np.linalg.inv(scatter / self.variance + np.diag(self.prior**-2))
+        posterior = given(self.prior, scatter, self.variance)
         self.coefficients = posterior @ moment / self.variance
         self.differences = self.sums.differences(self.coefficients, inner, self.variance)
         each = self.coefficients + self.differences
@@ -216,12 +216,12 @@ class _Search:
         variance = max(float((moved**2).mean() / max(slope, 0.1) ** 2), 1e-24 * self.size**2)
         inner = sums.inner(self.differ, variance)
         scatter, _ = sums.marginal(inner, variance)
-        common = _given(self.prior, scatter, variance)
+        common = given(self.prior, scatter, variance)
         fitted = ((common * scatter).sum() + (inner * sums.cross[:, :, self.own]).sum()) / variance
         variance *= len(errors) / max(len(errors) - fitted, 1.0)
         inner = sums.inner(self.differ, variance)
         scatter, _ = sums.marginal(inner, variance)
-        common = _given(self.prior, scatter, variance)
+        common = given(self.prior, scatter, variance)
         if not len(self.own):
             return common
         found = np.zeros_like(common)
@@ -233,10 +233,17 @@ class _Search:
         return found
 
 
-def _given(prior: Matrix, scatter: Matrix, variance: float) -> Matrix:
+def given(prior: Matrix, scatter: Matrix, variance: float) -> Matrix:
     """Return the covariance (..., column, column) given data, by a prior deviation (column,)."""
-    within = prior[:, None] * scatter * prior / variance  # in units of the prior no inverse is of a singular matrix
-    return prior[:, None] * np.linalg.inv(np.eye(len(prior)) + within) * prior
+    within = prior[:, None] * scatter * prior / variance  # in units of the prior
+    try:
+        found = np.linalg.inv(np.eye(len(prior)) + within)
+    except np.linalg.LinAlgError:
+        found = np.zeros_like(within)
+    if np.diagonal(found, axis1=-2, axis2=-1).min(initial=1.0) <= 0:  # errors lie below the last digits of the sums
+        values, vectors = np.linalg.eigh(within)
+        found = vectors / (1 + np.maximum(values, 0.0))[..., None, :] @ np.swapaxes(vectors, -1, -2)
+    return prior[:, None] * found * prior
 
 
 def _deviations(squares: Matrix, groups: Indices) -> Matrix:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsforecast.data.effects.errors import Matrix, divided, log_t, scales_of, weights_of, without_rhythm
-from tsforecast.data.effects.regression import Fit
+from tsforecast.data.effects.regression import Fit, given
 
 _BLOCKS = 10  # of steps, one behind the other
 _NATS = 3.0  # that a covariate gains at least: odds of twenty to one (Kass and Raftery 1995)
@@ -39,7 +39,11 @@ class Block:
     def without(self, own: Columns) -> "Block":
         """Return the block with coefficients given that some are 0."""
         own = own & (self.cov.diagonal() > 0)
-        gain = np.linalg.solve(self.cov[np.ix_(own, own)], self.cov[own]).T
+        inner = self.cov[np.ix_(own, own)]
+        try:
+            gain = np.linalg.solve(inner, self.cov[own]).T
+        except np.linalg.LinAlgError:  # of errors that lie below the last digits
+            gain = (np.linalg.pinv(inner, hermitian=True) @ self.cov[own]).T
         mean, cov = self.mean - gain @ self.mean[own], self.cov - gain @ self.cov[own]
         mean[own] = cov[own] = cov[:, own] = 0.0
         return replace(self, mean=mean, cov=cov)
@@ -93,8 +97,7 @@ class Evidence:
         prior, blocks = self.prior, list[Block]()
         scatter, moment = np.zeros((len(prior), len(prior))), np.zeros(len(prior))
         for some in np.split(np.arange(len(self.rows)), edges):
-            before = prior[:, None] * scatter * prior  # in units of the prior, as in the fit
-            cov = prior[:, None] * np.linalg.inv(np.eye(len(prior)) + before) * prior
+            cov = given(prior, scatter, 1.0)
             blocks.append(Block(self.rows[some], self.values[some], self.scale, cov @ moment, cov))
             weighted = (self.rows[some] * self.weights[some, None]).T
             scatter, moment = scatter + weighted @ self.rows[some], moment + weighted @ self.values[some]

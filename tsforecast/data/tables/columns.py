@@ -5,14 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
+from tsforecast.data.tables.cells import timestamps
+from tsforecast.data.tables.contents import MISSING
 from tsforecast.data.tables.long_form import from_across, with_stamps
 from tsforecast.data.tables.recognition import description, resolve
 from tsforecast.data.tables.roles import ACROSS_TARGET, ACROSS_TIME, Columns
 from tsforecast.data.tables.shapes import dates_across, tell_apart
-from tsforecast.data.tables.signs import find_decimal
+from tsforecast.data.tables.signs import find_decimal, parse
 from tsforecast.data.tables.table import Table
+from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +72,8 @@ def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **
         columns = replace(columns, item=item[0] if len(item) == 1 else item or None)
     if columns.ahead and not (schema.across or columns.wide or columns.covariates or columns.past_covariates):
         used = {*schema._replace(columns=columns).used}
-        ahead = _known_ahead(frame, columns, [name for name in names if name not in used])
+        table = Table(path, *with_stamps(frame, columns), columns, **place)
+        ahead = _known_ahead(table, columns, [name for name in names if name not in used])
         columns, frame = replace(columns, covariates=list(ahead)), frame.assign(**ahead)
     across = {*schema.across}
     log.info("%s: %s", path, description([name for name in names if name not in across], columns, len(across)))
@@ -80,26 +85,45 @@ def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **
     return Table(path, *with_stamps(frame, columns), roles, **place)
 
 
-def _known_ahead(frame: pd.DataFrame, columns: Columns, names: list[str]) -> dict[str, pd.Series]:
+def _known_ahead(table: Table, columns: Columns, names: list[str]) -> dict[str, Any]:
     """Return columns of numbers without a gap that go on behind the last target of every series, and change in one."""
-    seen: Any = ~(frame[columns.targets].isna() | frame[columns.targets].isin([""])).all(axis=1)
-    series = pd.Series(0, index=frame.index)
+    frame = table.frame
+    targets: Any = frame[columns.targets]
+    missing = (targets.isna() | targets.isin(MISSING)).all(axis=1).to_numpy()
+    if not missing.any():
+        return {}
+    with warnings_only("tsforecast.data.tables", logging.ERROR):  # the series say it again
+        stamps = timestamps(table)
+    series = np.zeros(len(frame), np.int64)
     if columns.items:
-        series = frame.groupby(columns.items, sort=False, observed=True).ngroup()
-    behind = ~seen[::-1].groupby(series[::-1]).cummax()[::-1]
-    if not behind.groupby(series).any().all():
+        series = frame.groupby(columns.items, sort=False, observed=True, dropna=False).ngroup().to_numpy()
+    behind = pd.Series(stamps).where(~missing).groupby(series).transform("max").to_numpy() < stamps
+    ends, count = len(np.unique(series[behind])), len(np.unique(series))
+    if ends < count:
+        if ends:
+            none = count - ends
+            log.info("%s: no covariates: %d of %d series have no row behind the last target", table.path, none, count)
         return {}
     found = {name: _as_numbers(frame[name]) for name in names if not name.startswith("Unnamed: ")}
-    whole = {name: x for name, x in found.items() if x is not None and not x.isna().any()}
+    whole = {name: x for name, x in found.items() if x is not None and not x.isna().any() and not _is_row_number(x)}
     return {name: x for name, x in whole.items() if x.groupby(series).nunique().max() > 1}
 
 
-def _as_numbers(column: Any) -> pd.Series | None:
+def _as_numbers(column: Any) -> Any:
     """Return a column of numbers, or of yes and no, which may be text; None for another."""
     if column.dtype.kind in "biuf":
         return column
-    lower = column.str.lower() if column.dtype.kind == "O" and isinstance(column.iloc[0], str) else None
-    return (lower == "true").astype(float) if lower is not None and lower.isin(["true", "false"]).all() else None
+    if column.dtype.kind != "O" or not isinstance(column.iloc[0], str):
+        return None
+    lower = column.str.lower()
+    if lower.isin(["true", "false"]).all():
+        return (lower == "true").astype(float)
+    return pd.Series(parse(column, find_decimal(column.to_frame()), None)[0], column.index)
+
+
+def _is_row_number(numbers: Any) -> bool:
+    """Return whether whole numbers follow each other without a gap in the rows of a table, in whatever order."""
+    return numbers.dtype.kind in "iu" and numbers.is_unique and int(numbers.max()) - int(numbers.min()) < len(numbers)
 
 
 def with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
