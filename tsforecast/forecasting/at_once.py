@@ -195,13 +195,7 @@ def conditioned(task: ForecastTask, entries: list[dict[str, Any]], seed: int, ef
     return _training(task, entries, seed, _BATCH, effects).predictor()
 
 
-def trained(
-    task: ForecastTask,
-    entries: list[dict[str, Any]],
-    seed: int,
-    effects: str,
-    options: Mapping[str, Any] | None = None,
-) -> StateSpacePredictor:
+def trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str) -> StateSpacePredictor:
     """Return a bank whose parameters have learnt from series by a few steps of Adam (Kingma and Ba 2015).
 
     It is written out, since optimisers of torch, and Lightning, take seconds to import.
@@ -211,14 +205,13 @@ def trained(
         entries: Series that teach.
         seed: Of what is random in training.
         effects: Whether covariates have effects.
-        options: Of the bank.
 
     Raises:
         FloatingPointError: If the loss of a step, or its gradient, is not finite.
     """
     # Of a few short series, windows of a large batch would be the same again and again.
     windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
-    training = _training(task, entries, seed, int(np.clip(windows // 4, 8, _BATCH)), effects, options)
+    training = _training(task, entries, seed, int(np.clip(windows // 4, 8, _BATCH)), effects)
     network = training.module()
     prepared = training.preparation(network.dynamics.season_names).for_windows(training.train_horizon)
     loader = training_loader(training, prepared.apply(training.adjusted(entries), True), network, None, {})
@@ -245,15 +238,10 @@ def trained(
 
 
 def _training(
-    task: ForecastTask,
-    entries: list[dict[str, Any]],
-    seed: int,
-    batch_size: int,
-    effects: str,
-    options: Mapping[str, Any] | None = None,
+    task: ForecastTask, entries: list[dict[str, Any]], seed: int, batch_size: int, effects: str
 ) -> GridTraining:
     """Return the training of a bank, with all that the data say."""
-    sizes = task.freq, task.prediction_length, dict(options or {}), batch_size, _STEPS, seed
+    sizes = task.freq, task.prediction_length, {}, batch_size, _STEPS, seed
     training = GridTraining("bank", *sizes).with_past(entries).with_lengths(None, None, None, "cpu")
     training = training.with_effects(task.train, effects, None)  # also of series that no parameter is fitted to
     build_kernels()

@@ -17,9 +17,6 @@ from tsforecast.models.parts.bank_prior import learnt
 
 log = logging.getLogger(__name__)
 
-# A sum of weeks shows single weeks of the year, such as those before Christmas: 25 harmonics tell 52 weeks apart.
-_WEEKLY = "level, damped_level, damped_trend, level+year_with_10_harmonics, damped_level+year_with_25_harmonics"
-
 
 def fitted_sums(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     """Return what forecasts sums: a bank that learns from them, or does not, by windows before the end.
@@ -37,20 +34,19 @@ def fitted_sums(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     if not window_is_short(task.freq, task.prediction_length, entries):
         return fitted(task, seed)
     effects = effects_of(task, entries, seed)
-    options = {"structures": _WEEKLY} if task.freq.split("-")[0] == "W" else {}
     if learnt(task.freq) is None:
-        return trained(task, entries, seed, effects, options)
+        return trained(task, entries, seed, effects)
     held_out = comparison(ForecastTask(task.name, task.freq, task.prediction_length, 0, entries), seed)
     if held_out is None:
         log.info("sums have a bank of their own, whose parameters stay those that other series have taught")
         return conditioned(task, entries, seed, effects)
     before = list(held_out.train)
-    learns = loss_of(trained(held_out, before, seed, effects, options), held_out, "sum")
+    learns = loss_of(trained(held_out, before, seed, effects), held_out, "sum")
     stays = loss_of(conditioned(held_out, before, seed, effects), held_out, "sum")
     said = "windows before the end have a CRPS of %.4g if it learns, %.4g if not: it %s"
     log.info("sums have a bank of their own; " + said, learns, stays, "learns" if learns < stays else "does not")
     if learns < stays:
-        return trained(task, entries, seed, effects, options)
+        return trained(task, entries, seed, effects)
     return conditioned(task, entries, seed, effects)
 
 

@@ -164,7 +164,7 @@ def maximised(
     count = weight.sum(0)[..., None, None]
     if shared_cov:
         total, count = (x.sum(1, keepdim=True).expand_as(x) for x in (total, count))
-    cov = _at_least(torch.where(count > tiny, total / count.clamp_min(tiny), model.cov), floor)
+    cov = at_least(torch.where(count > tiny, total / count.clamp_min(tiny), model.cov), floor)
     before = None if model.initial is None else found.before.clamp_min(tiny).log()
     return SwitchingRegression(coefficient, cov, transition, before, model.stages)
 
@@ -178,7 +178,7 @@ def _in_runs(model: SwitchingRegression) -> SwitchingRegression:
     return SwitchingRegression(coefficient, cov, transition, initial, model.stages)
 
 
-def _at_least(cov: Float[Tensor, "*batch target target"], floor: float) -> Float[Tensor, "*batch target target"]:
+def at_least(cov: Float[Tensor, "*batch target target"], floor: float) -> Float[Tensor, "*batch target target"]:
     """Return covariances with no variance below a floor in any direction."""
     if cov.shape[-1] == 1:
         return cov.clamp_min(floor)

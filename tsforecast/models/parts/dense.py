@@ -256,6 +256,9 @@ def linear_part(
     """
     wide = lambda variance: torch.diag_embed(variance).reshape(1, -1, *2 * variance.shape[-1:])  # noqa: E731
     matrix, noise = begun(time_slice, transition.matrix[None, None], wide(transition.variance))
+    moved = transition.offset[None, None]
+    if time_slice.active is not None:  # states stand still before their series begins
+        moved = moved * time_slice.active.to(moved.dtype)[..., None]
     # Without this floor the variance of the first prediction is lost in float32.
     floor = 1e-5 * (emission.matrix.square() @ variance(prior_log_inverse_scale))
     seen, given = emission.matrix, Gaussian(emission.offset, wide(emission.variance + floor))
@@ -264,7 +267,7 @@ def linear_part(
         decoded = decoder.linear()
         seen, given = decoded.matrix @ seen, decoded.marginal(given)
     system = LinearSystem(
-        LinearGaussian(matrix, transition.offset[None, None], noise),
+        LinearGaussian(matrix, moved, noise),
         LinearGaussian(seen[None, None], given.mean, given.cov),
     )
     prior = prior_over(prior_mean, prior_log_inverse_scale, emission.offset.shape[1])

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core.regimes.em import Expected, SwitchingRegression, em_step, expected, maximised
+from tsforecast.core.regimes.em import Expected, SwitchingRegression, at_least, em_step, expected, maximised
 
 _FEW, _MANY = 12, 60  # steps of EM of every start, and at most of the best one after them
 _PIECE = 128  # steps of a piece: those of a series are taken one after the other, as pieces side by side
@@ -100,6 +100,7 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
     cov = residual.flatten(0, 1).mT @ residual.flatten(0, 1) / len(wanted)
     cov = cov + torch.diag_embed((1e-8 - cov.diagonal()).clamp_min(0.0))
     floor = max(_LEAST_SHARE * float(cov.diagonal().min()), torch.finfo(wanted.dtype).tiny)
+    cov = at_least(cov, floor)  # of targets that are the same but for a constant
     options = {"shared": kind.shared, "shared_cov": kind.one_scale, "floor": floor}
     count = kind.regimes
     stay = torch.eye(count, dtype=wanted.dtype)
