@@ -11,6 +11,7 @@ windows. `paths` are sums of the steps' sample paths, `models` forecasts of the 
 
 import argparse
 import pathlib
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,8 @@ import numpy as np
 import pandas as pd
 from gluonts.model.forecast import SampleForecast
 from scipy import sparse
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.hierarchies.run import ROOT, ended
 from experiments.tables import append_rows

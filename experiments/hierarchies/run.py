@@ -13,6 +13,7 @@ dependence. CRPS is the quantile loss over tenths by the sum of absolute values,
 import argparse
 import pathlib
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -20,6 +21,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.tables import append_rows
 from tsforecast.cli.provenance import check_rows, provenance

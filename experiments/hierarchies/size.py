@@ -9,11 +9,14 @@ of one core: reading, fitting and forecasting as `tsforecast forecast` does.
 
 import argparse
 import pathlib
+import sys
 import time
 
 import numpy as np
 import pandas as pd
 import torch
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.hierarchies.run import ROOT
 from experiments.tables import append_rows

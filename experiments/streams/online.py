@@ -13,6 +13,7 @@ import argparse
 import csv
 import itertools
 import pathlib
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,8 @@ import torch
 from sklearn import datasets
 from torch import Tensor, nn
 from tqdm import tqdm
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.tables import append_rows
 from tsforecast import learners

@@ -21,6 +21,7 @@ import itertools
 import json
 import math
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ import torch
 from river import datasets, drift, dummy, forest, linear_model, optim, preprocessing, stats, tree
 from river.datasets import synth
 from tqdm import tqdm
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 
 from experiments.tables import append_rows
 from tsforecast.cli.provenance import provenance

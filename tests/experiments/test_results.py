@@ -47,3 +47,16 @@ def test_scripts_that_write_tables_take_their_origin_from_one_place(path):
     assert "rev-parse" not in text
     if WRITES.search(text) and "results" in text:
         assert "provenance" in text, "rows are written without provenance"
+
+
+def test_scripts_run_by_their_paths():
+    """A script that imports another one has the folder of both on its path."""
+    scripts = [path for path in (ROOT / "experiments").rglob("*.py") if "__main__" in path.read_text(encoding="utf-8")]
+    lost = [
+        str(path.relative_to(ROOT))
+        for path in scripts
+        if re.search(r"^(from|import) experiments", text := path.read_text(encoding="utf-8"), re.MULTILINE)
+        and "sys.path.append(" not in text
+    ]
+    assert len(scripts) > 20
+    assert not lost
