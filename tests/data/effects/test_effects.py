@@ -338,3 +338,11 @@ def test_prices_in_pieces_have_the_effects_of_the_whole():
     rest = again.adjusted({**one, **rest, MEMORY: first[MEMORY]})
     np.testing.assert_allclose(rest["effect"], first["effect"][100:])
     assert len(again.own) == len(effects.own)
+
+
+def test_a_new_series_whose_prices_are_zero_has_finite_effects():
+    entries, _ = shops()
+    effects = fit_effects(entries, "D")
+    assert effects is not None
+    free = {**entries[0], "item_id": "new", COVARIATES: np.zeros_like(entries[0][COVARIATES])}
+    assert np.isfinite(effects.adjusted(free)["effect"]).all()

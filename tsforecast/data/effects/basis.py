@@ -193,7 +193,7 @@ class Basis:
         covariates, found, after = covariates.copy(), [], list[Matrix]()
         for column in self.relative:
             mean = np.where(np.isnan(known[..., len(after)]), covariates[..., column].mean(-1), known[..., len(after)])
-            covariates[..., column] /= mean[..., None]
+            covariates[..., column] /= np.where(mean == 0, 1.0, mean)[..., None]  # free goods of a new series
             after.append(mean)
         for signal in self.signals:
             own = np.clip(covariates[..., signal.column], *signal.ends)

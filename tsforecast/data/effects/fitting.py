@@ -153,8 +153,8 @@ class _Sample:
         if not dropped or not self.own.all() or not found.own.any():
             return dropped
         apart = replace(found, prior=found.own, coefficients=np.zeros_like(found.coefficients))
-        rests = [y - x @ found.coefficients for x, y in zip(columns, targets, strict=True)]
-        own = [Evidence.of([x], [y], self.lags, apart, [0]) for x, y in zip(columns, rests, strict=True)][:_OWN]
+        pairs = [(x, y - x @ found.coefficients) for x, y in zip(columns[:_OWN], targets[:_OWN], strict=True)]
+        own = [Evidence.of([x], [y], self.lags, apart, [0]) for x, y in pairs]
         return dropped & useless(own, self.groups, self.owners, self.events)
 
     def log_density(self, bend: float, last: int) -> float:
