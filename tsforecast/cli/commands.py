@@ -38,7 +38,7 @@ class Forecast(SeedOptions, ThreadOptions, HierarchyOptions, ColumnOptions):
     """Forecast the series of a file at once, into a table and a picture."""
 
     data: str = option(text="CSV, Parquet or a GluonTS folder (see docs/data.md)", place="FILE", reads="file")
-    horizon: int | None = option(None, "steps of a forecast; default: as far as covariates are known, else by frequency",
+    horizon: int | None = option(None, "steps of a forecast; default: as far as covariates reach, or by frequency",
         least=1)  # fmt: skip
     output: str | None = option(None, ".csv, .csv.gz or .parquet; default: FILE-forecasts.csv here", metavar="FILE")
     quantiles: str = option("0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9", "levels between 0 and 1, with commas between",
