@@ -1,7 +1,6 @@
 """Forecasts of a table at once, and what they begin with."""
 
 import functools
-import logging
 
 import numpy as np
 import pandas as pd
@@ -105,22 +104,6 @@ def test_categories_by_name_are_read_again(table, monkeypatch):
     found = tsforecast.forecast(named, horizon=2, columns=columns)
     assert len(found) == 6
     assert np.isfinite(found["0.5"]).all()
-
-
-@pytest.mark.parametrize(("turned", "said"), [(False, "they are kept"), (True, "they are left out")])
-def test_effects_that_worsen_the_last_windows_are_left_out(turned, said, caplog):
-    """A covariate whose effect turns is worse than none."""
-    caplog.set_level(logging.INFO, "tsforecast.forecasting.at_once")
-    rng, days = np.random.default_rng(3), np.arange(407)
-    prices = rng.normal(size=len(days))
-    sales = 100 + 5 * prices * np.where((days > 300) & turned, -1, 1) + rng.normal(size=len(days))
-    sales[-7:] = np.nan
-    frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=len(days)), "sales": sales, "price": prices})
-    columns = {"timestamp": "date", "target": "sales", "covariates": ["price"]}
-    found = tsforecast.forecast(frame, horizon=7, columns=columns)
-    assert said in caplog.text
-    moved = np.corrcoef(found["0.5"], prices[-7:])[0, 1]
-    assert abs(moved) < 0.9 if turned else moved > 0.9
 
 
 def test_covariates_of_series_that_are_constant_or_begin_late_are_no_obstacle():

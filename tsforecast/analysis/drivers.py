@@ -1,6 +1,6 @@
 """Effects of covariates as curves with intervals, and the loss of forecasts without each of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def effect_curves(predictor: StateSpacePredictor) -> pd.DataFrame:
         ValueError: If the model has no curves.
     """
     effects = _effects(predictor)
-    return curves_of(effects, names_of(predictor, effects.num_covariates))
+    return curves_of(effects, columns_of(predictor.columns).names_ahead(effects.num_covariates))
 
 
 def importance(
@@ -73,7 +73,7 @@ def importance(
         raise ValueError(
             f"expected at least one window, and a series of more than {windows + 1} horizons of {horizon} steps"
         )
-    names, rows = names_of(predictor, effects.num_covariates), []
+    names, rows = columns_of(predictor.columns).names_ahead(effects.num_covariates), []
     before = [_cut(entry, np.shape(entry["target"])[-1] - windows * horizon, 0) for entry in long]
     fitted = fit_effects(before, predictor.freq)
     if fitted is None:
@@ -88,13 +88,6 @@ def importance(
         rows.append({"covariate": name, **sums, "lost": rises.mean(), "std_error": error})
     table = pd.DataFrame(rows)
     return table.sort_values("lost", ascending=False, kind="stable", ignore_index=True)
-
-
-def names_of(predictor: StateSpacePredictor, count: int) -> Sequence[str]:
-    """Return the names of the covariates; numbers where the training data had none."""
-    roles = columns_of(predictor.columns)
-    names = [*roles.covariates, *(roles.holidays or ())[1:]]
-    return names if len(names) == count else [f"covariate {number}" for number in range(count)]
 
 
 def _effects(predictor: StateSpacePredictor) -> Effects:

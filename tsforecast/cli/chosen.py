@@ -10,6 +10,7 @@ from tsforecast.cli.option_groups import DataOptions, TrainingOptions
 from tsforecast.cli.records import options_of
 from tsforecast.cli.train_parser import NO_OPTIONS, Training
 from tsforecast.data import ForecastTask
+from tsforecast.data.effects.effects import COVARIATES
 from tsforecast.forecasting import presets, regime_choice
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.estimator import StateSpaceEstimator
@@ -26,7 +27,8 @@ def settled(call: Training, task: ForecastTask) -> tuple[str, Namespace, Selecti
     Options that were given win over those of a preset.
     """
     model, given, chosen = call.model, call.given, call.chosen
-    if model not in (AUTO, regime_choice.MODEL, *presets.SWITCHING):
+    has_covariates = len(next(iter(task.entries), {}).get(COVARIATES, ())) > 0
+    if model not in (AUTO, regime_choice.MODEL, *presets.SWITCHING) and ("effects" in given or not has_covariates):
         return model, chosen, None
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
@@ -44,6 +46,8 @@ def settled(call: Training, task: ForecastTask) -> tuple[str, Namespace, Selecti
         model, task.freq, task.prediction_length, seed=chosen.seed, trainer_kwargs=trainer, **own
     )
     decided = estimator.settled(task.train)
+    if decided is estimator:
+        return model, chosen, None
     found = train_parser.options_of(decided.model)
     options = {name: value for name, value in decided.__init_args__.items() if name not in NO_OPTIONS}
     usual = {"max_epochs": found.max_epochs, "gradient_clip_val": chosen.gradient_clip_val}

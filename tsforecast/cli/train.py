@@ -203,6 +203,7 @@ def _training(
 
     training, validation = options.training_parts(task, chosen.validation)
     forecaster = estimator(folder, record, chosen, [timer, LambdaCallback(on_train_start=tell_choices), lines])
+    forecaster.columns_of_entries = task.columns
     return partial(forecaster.train, training, validation)
 
 

@@ -6,10 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from gluonts.model.forecast import SampleForecast
 
-from tsforecast.data.effects.effects import COVARIATES
 from tsforecast.data.hierarchy import Given, Hierarchy, find_hierarchy, with_levels
 from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
@@ -17,21 +15,15 @@ from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.arguments import AUTO
-from tsforecast.forecasting.grid_training import NO_EFFECTS, GridTraining, build_kernels
-from tsforecast.forecasting.grid_windows import training_loader
+from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.quick_bank import conditioned, trained
 from tsforecast.forecasting.temporal import joint_forecasts, with_sums
-from tsforecast.forecasting.trials import comparison, loss_of, windows_of
-from tsforecast.models.parts.parameter_groups import learning_rate_factor
 
 log = logging.getLogger(__name__)
 
 _SERIES = 2048  # that parameters are fitted to, at most: a training sees each once, or a few times
-_BATCH = 32  # windows of a step, at most
-_STEPS = 48  # of a training
-_RATE, _MOMENTA = 0.2, (0.9, 0.95)  # its learning rate at the beginning, and the memories of Adam
 _ENOUGH = 1000  # steps of all series from which on they teach an `issm` what the bank does not know
 _MEMBERS, _EPOCHS = "bank learning_rate=0; issm", 20  # of the mixture with it
 
@@ -136,7 +128,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         log.info("a bank learns from %d of %d series, since all have the same parameters", _SERIES, len(entries))
         order = np.random.default_rng(seed).permutation(len(entries))[:_SERIES]
         entries = [entries[number] for number in sorted(order)]
-    effects = effects_of(task, entries, seed)
+    effects = chosen_effects(task, seed)
     if learns:
         predictor = trained(task, entries, seed, effects)
     elif sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
@@ -151,33 +143,6 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     return predictor
 
 
-def effects_of(task: ForecastTask, entries: list[dict[str, Any]], seed: int) -> str:
-    """Return whether covariates have effects: those that worsen forecasts of windows before the end have none.
-
-    A bank that only conditions forecasts these windows with and without effects that are fitted to what lies before.
-    """
-    if not any(np.size(entry.get(COVARIATES, ())) for entry in entries) or np.ndim(entries[0]["target"]) > 1:
-        return AUTO  # of several targets the model has the effects
-    held_out = comparison(ForecastTask(task.name, task.freq, task.prediction_length, 0, entries), seed)
-    if held_out is None:
-        log.info("effects of covariates are kept without a comparison: most series are too short for a window")
-        return AUTO
-    before, windows = list(held_out.train), len(windows_of(held_out)[0]) // len(held_out.entries)
-    score = {}
-    for effects in (AUTO, NO_EFFECTS):
-        predictor = conditioned(held_out, before, seed, effects)
-        found = getattr(predictor.input_transform, "effects", None)
-        if effects == AUTO and (found is None or not found.basis.signals):
-            return AUTO  # none is left, as the log says
-        score[effects] = loss_of(predictor, held_out, "equal")
-    better = min(score, key=lambda effects: score[effects])
-    log.info(
-        "%s windows before the end have a CRPS of %.4g with effects of covariates, %.4g without: they are %s",
-        windows, score[AUTO], score[NO_EFFECTS], "left out" if better == NO_EFFECTS else "kept",
-    )  # fmt: skip
-    return better
-
-
 def _halves(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str) -> StateSpacePredictor:
     """Return a mixture of a bank that stays as it begins and an `issm`, after its training on series."""
     from tsforecast.forecasting.estimator import StateSpaceEstimator  # Lightning takes seconds to import
@@ -187,62 +152,6 @@ def _halves(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effect
         "effects": effects,
         "trainer_kwargs": {"enable_progress_bar": False, "max_epochs": _EPOCHS},
     }
-    return StateSpaceEstimator("pool", task.freq, task.prediction_length, members=_MEMBERS, **options).train(entries)
-
-
-def conditioned(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str) -> StateSpacePredictor:
-    """Return a bank whose parameters are those that other series have taught."""
-    return _training(task, entries, seed, _BATCH, effects).predictor()
-
-
-def trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str) -> StateSpacePredictor:
-    """Return a bank whose parameters have learnt from series by a few steps of Adam (Kingma and Ba 2015).
-
-    It is written out, since optimisers of torch, and Lightning, take seconds to import.
-
-    Args:
-        task: The task.
-        entries: Series that teach.
-        seed: Of what is random in training.
-        effects: Whether covariates have effects.
-
-    Raises:
-        FloatingPointError: If the loss of a step, or its gradient, is not finite.
-    """
-    # Of a few short series, windows of a large batch would be the same again and again.
-    windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)
-    training = _training(task, entries, seed, int(np.clip(windows // 4, 8, _BATCH)), effects)
-    network = training.module()
-    prepared = training.preparation(network.dynamics.season_names).for_windows(training.train_horizon)
-    loader = training_loader(training, prepared.apply(training.adjusted(entries), True), network, None, {})
-    parameters = [one for one in network.parameters() if one.requires_grad]
-    means, squares = ([torch.zeros_like(one) for one in parameters] for _ in range(2))
-    for step, batch in enumerate(loader):
-        loss = network.loss(batch).mean()
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        if not all(bool(torch.isfinite(x).all()) for x in (loss, *gradients) if x is not None):
-            raise FloatingPointError(
-                f"the loss of step {step} is {loss.item()}, or its gradient is not finite: look for extreme values in "
-                "the data"
-            )
-        rate = _RATE * learning_rate_factor(step, 0, _STEPS)
-        with torch.no_grad():
-            for one, gradient, mean, square in zip(parameters, gradients, means, squares, strict=True):
-                if gradient is None:
-                    continue
-                mean.lerp_(gradient, 1 - _MOMENTA[0])
-                square.lerp_(gradient.square(), 1 - _MOMENTA[1])
-                unbiased = (mean / (1 - _MOMENTA[0] ** (step + 1)), square / (1 - _MOMENTA[1] ** (step + 1)))
-                one -= rate * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
-    return training.predictor(network)
-
-
-def _training(
-    task: ForecastTask, entries: list[dict[str, Any]], seed: int, batch_size: int, effects: str
-) -> GridTraining:
-    """Return the training of a bank, with all that the data say."""
-    sizes = task.freq, task.prediction_length, {}, batch_size, _STEPS, seed
-    training = GridTraining("bank", *sizes).with_past(entries).with_lengths(None, None, None, "cpu")
-    training = training.with_effects(task.train, effects, None)  # also of series that no parameter is fitted to
-    build_kernels()
-    return training.for_data(training.adjusted(entries), True, None)
+    estimator = StateSpaceEstimator("pool", task.freq, task.prediction_length, members=_MEMBERS, **options)
+    estimator.columns_of_entries = task.columns
+    return estimator.train(entries)

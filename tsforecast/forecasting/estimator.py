@@ -20,10 +20,10 @@ from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.clock_training import ClockTraining, default_epochs
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
-from tsforecast.forecasting.grid_training import BATCH, CURVES, NO_EFFECTS, GridTraining
+from tsforecast.forecasting.grid_training import BATCH, CURVES, GIVEN, NO_EFFECTS, GridTraining
 from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.resolution import choose, left, of_candidate, with_preset, with_regimes
+from tsforecast.forecasting.resolution import choose, left, of_candidate, with_effects_chosen, with_preset, with_regimes
 from tsforecast.forecasting.selection import Selection
 from tsforecast.forecasting.training import fit
 from tsforecast.forecasting.trials import WEIGHTS
@@ -91,7 +91,7 @@ class StateSpaceEstimator(AbstractEstimator):
         effects: Of covariates: "curves" are fitted in closed form and taken from the targets, see
             `tsforecast.data.effects`, and the model sees what is left; "given" leaves covariates to the model, which
             has a straight line for each, or a network; "none" leaves them out. "auto" takes curves in bank, gls, issm
-            and pool of one target.
+            and pool of one target, or leaves covariates out where these worsen forecasts of windows before the end.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models
             with a switch on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but
             the weights of its structures, by the past of each series.
@@ -102,6 +102,7 @@ class StateSpaceEstimator(AbstractEstimator):
     """
 
     selection: Selection | None = None  # of a model, once "auto" has made it
+    columns_of_entries: Columns | None = None  # by which the log names covariates of entries
 
     @recorded
     def __init__(
@@ -134,7 +135,7 @@ class StateSpaceEstimator(AbstractEstimator):
         at_least(1, num_batches_per_epoch=num_batches_per_epoch)
         at_least(0, context_length=context_length, train_length=train_length, plateau=plateau, time_budget=time_budget)
         one_of(WEIGHTS, series_weights=series_weights)
-        one_of((AUTO, CURVES, "given", NO_EFFECTS), effects=effects)
+        one_of((AUTO, CURVES, GIVEN, NO_EFFECTS), effects=effects)
         self.model, self.preset, self.models, self.seed, self.effects = model, preset, models, seed, effects
         self.plateau, self.time_budget = plateau or 0.0, time_budget
         self.prediction_length, self.history_length = prediction_length, history_length
@@ -226,6 +227,7 @@ class StateSpaceEstimator(AbstractEstimator):
         settled = self.settled(training_data, from_predictor)
         workers = {"num_workers": num_workers, "num_prefetch": num_prefetch}
         settled._columns, settled._categories = self._columns, self._categories
+        settled.columns_of_entries = self.columns_of_entries
         data = (training_data, validation_data, from_predictor)
         return settled._trained_on_grid(*data, shuffle_buffer_length, cache_data, ckpt_path, workers)
 
@@ -240,7 +242,9 @@ class StateSpaceEstimator(AbstractEstimator):
         workers: dict[str, int | None],
     ) -> TrainOutput:
         """Return what has been trained on entries of a grid, by an estimator that data decide no more of."""
-        self.on_grid = self.on_grid.with_effects(training_data, self.effects, from_predictor).with_past(training_data)
+        columns = self._columns or self.columns_of_entries
+        with_effects = self.on_grid.with_effects(training_data, self.effects, from_predictor, columns)
+        self.on_grid = with_effects.with_past(training_data)
         training_data, validation_data = (self.on_grid.adjusted(data) for data in (training_data, validation_data))
         self.on_grid = self.on_grid.for_data(training_data, self.use_feat_static_cat, from_predictor)
         if validation_data is not None:
@@ -275,7 +279,7 @@ class StateSpaceEstimator(AbstractEstimator):
     def settled(
         self, data: Iterable[dict[str, Any]], from_predictor: StateSpacePredictor | None = None
     ) -> "StateSpaceEstimator":
-        """Return the estimator with all that data decide: a model for "auto", a preset, the lags of a `markov`.
+        """Return the estimator with all that data decide: effects, a model for "auto", a preset, lags of a `markov`.
 
         It is the estimator itself where data decide nothing. `selection` has what was compared.
 
@@ -289,6 +293,11 @@ class StateSpaceEstimator(AbstractEstimator):
         if self.on_clock is not None:
             return self
         self._find_freq(data)
+        if self.effects == AUTO and from_predictor is None and self.on_grid.takes_effects(data):
+            decided = with_effects_chosen(self, data)
+            found = decided.settled(data)
+            self.selection = decided.selection
+            return found
         if self.model == AUTO:
             began = time.monotonic()
             return of_candidate(self, self.choose(data).chosen, left(self, began)).settled(data)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from tsforecast.core import kernels
@@ -14,6 +15,7 @@ from tsforecast.data.effects.effects import COVARIATES, Effects
 from tsforecast.data.effects.fitting import fit_effects, no_effects
 from tsforecast.data.effects.taken import Adjusted
 from tsforecast.data.past import PAST, WithPast, count_past
+from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.data_summary import (
@@ -40,8 +42,9 @@ log = logging.getLogger(__name__)
 
 BATCH = 64
 _LONG_CONTEXT = 1000
-CURVES, NO_EFFECTS = "curves", "none"
+CURVES, GIVEN, NO_EFFECTS = "curves", "given", "none"
 _CURVED = ("bank", "gls", "issm", "pool")  # models from whose targets effects are taken by default
+_UNBOUNDED = ("auto", "none", "symlog", "symsqrt", "asinh")  # transformations of any number
 
 
 @dataclass(frozen=True)
@@ -128,30 +131,49 @@ class GridTraining:
         largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
         check_entries(data, self.freq, min_longest=future + 1, support=support, largest=largest)
 
-    def with_effects(self, data: Any, wanted: str, from_predictor: StateSpacePredictor | None) -> "GridTraining":
+    def takes_effects(self, data: Any) -> bool:
+        """Return whether effects of covariates are taken from the data by default: from one target."""
+        first = next(iter(data), None) or {}
+        usual = takes_curves(self.model, self.hyperparameters)
+        return usual and len(first.get(COVARIATES, ())) > 0 and np.ndim(first["target"]) == 1
+
+    def with_effects(
+        self,
+        data: Any,
+        wanted: str | Effects,
+        from_predictor: StateSpacePredictor | None,
+        columns: Columns | None = None,
+    ) -> "GridTraining":
         """Return the training with the effects of covariates that are taken from targets before the model sees them.
 
         Args:
             data: GluonTS data entries.
-            wanted: "curves", "given", "none" or "auto", see `StateSpaceEstimator`.
+            wanted: Effects that have been fitted; or "curves", "given", "none" or "auto", see `StateSpaceEstimator`.
             from_predictor: A predictor to start from, whose effects stay.
+            columns: By which the log names covariates.
+
+        Raises:
+            ValueError: If there are several targets, and "curves" or "none" are wanted.
         """
         if from_predictor is not None:
             known = from_predictor.input_transform
             return replace(self, effects=known.effects if isinstance(known, Prepare) else None)
-        first = next(iter(data), None)
-        bends = self.hyperparameters.get("transformation", "auto") in ("auto", "none", "symlog", "symsqrt", "asinh")
-        usual = self.model in _CURVED and bends and "likelihood" not in self.hyperparameters
-        if wanted not in (CURVES, NO_EFFECTS, *([AUTO] if usual else [])) or not len((first or {}).get(COVARIATES, ())):
+        if isinstance(wanted, Effects):
+            return replace(self, effects=wanted)
+        first = next(iter(data), None) or {}
+        if wanted == GIVEN or not len(first.get(COVARIATES, ())):
+            return self
+        if wanted == AUTO and not self.takes_effects(data):
+            if np.ndim(first["target"]) > 1:
+                log.info("covariates are given to %s as they are: there are several targets", self.model)
             return self
         self.check(data, self.prediction_length if self.far else self.train_horizon)
-        if wanted == NO_EFFECTS:
-            return replace(self, effects=no_effects(data, self.freq))
-        found = fit_effects(data, self.freq)
+        found = no_effects(data, self.freq) if wanted == NO_EFFECTS else fit_effects(data, self.freq)
         if found is None:
-            log.info("covariates are given to %s as they are: none varies, or there are several targets", self.model)
+            log.info("covariates are given to %s as they are: none varies", self.model)
         else:
-            log.info("%s", found)
+            names = (columns or Columns()).names_ahead(found.num_covariates)
+            log.info("%s", "covariates are left out" if wanted == NO_EFFECTS else found.told(names))
         return replace(self, effects=found)
 
     def with_past(self, data: Any) -> "GridTraining":
@@ -252,6 +274,12 @@ class GridTraining:
         module = (self.module() if module is None else module).eval()
         sizes = self.prediction_length, self.freq, self.batch_size
         return StateSpacePredictor(module, self.preparation(module.dynamics.season_names), *sizes)
+
+
+def takes_curves(model: str, options: Mapping[str, Any]) -> bool:
+    """Return whether effects of covariates are taken from the targets of a model with these options by default."""
+    numbers = options.get("transformation", "auto") in _UNBOUNDED and options.get("likelihood") is None
+    return model in _CURVED and numbers
 
 
 def build_kernels() -> None:

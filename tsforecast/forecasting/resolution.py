@@ -13,7 +13,9 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting import presets
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.candidates import Candidate, candidates, structures
+from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
+from tsforecast.forecasting.grid_training import CURVES, GIVEN, takes_curves
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.regime_choice import categories, regime_options, undecided
 from tsforecast.forecasting.selection import Selection, select
@@ -28,6 +30,18 @@ _OF_BOTH_SWITCHES = frozenset({  # options that leave the kind of switch open
 })  # fmt: skip
 _CHOSEN_BY = 10_000  # series, at least, that choose a model where one bucket at a time is in memory
 _OF_TRAINER = frozenset({"max_epochs", "gradient_clip_val", "enable_progress_bar", "callbacks", "logger"})
+
+
+def with_effects_chosen(estimator: Estimator, data: Iterable[dict[str, Any]]) -> Estimator:
+    """Return the estimator with effects of covariates, or without them, by windows before the end.
+
+    Raises:
+        ValueError: If the data cannot be trained on.
+    """
+    estimator.on_grid.check(data, estimator.on_grid.train_horizon)
+    arguments, began = estimator.__init_args__, time.monotonic()
+    found = chosen_effects(_compared(estimator, data), arguments["seed"], data)
+    return _with(estimator, {}, effects=found, preset=arguments["preset"], time_budget=left(estimator, began))
 
 
 def with_preset(
@@ -128,7 +142,7 @@ def _structure(
         return None
     names = ("accelerator", "devices", "gradient_clip_val")
     trainer = {name: estimator.trainer_kwargs[name] for name in names if name in estimator.trainer_kwargs}
-    options = {name: estimator.__init_args__[name] for name in ("seed", "time_budget")}
+    options = {name: estimator.__init_args__[name] for name in ("seed", "time_budget", "effects")}
     options |= {"model": AUTO, "freq": estimator.freq, "prediction_length": estimator.prediction_length}
     inside = type(estimator)(**options, trainer_kwargs=trainer)
     return choose(inside, data, compared)
@@ -166,12 +180,15 @@ def left(estimator: AbstractEstimator, began: float) -> float | None:
 def of_candidate(estimator: Estimator, candidate: Candidate, time_budget: float | None, **trainer: Any) -> Estimator:
     """Return the estimator of a candidate, with a time for its training and other options of the trainer.
 
-    Epochs that the user has given win, but over none.
+    Epochs that the user has given win, but over none. Covariates are given to what takes no effects of them.
     """
     given = estimator.trainer_kwargs.keys() & {"max_epochs"} if candidate.options.get("max_epochs") else ()
     own = {name: value for name, value in candidate.options.items() if name not in given}
     options = {"train_horizon": estimator.on_grid.train_horizon, **own, **trainer}
-    return _with(estimator, options, model=candidate.model, time_budget=time_budget)
+    arguments = estimator.__init_args__
+    curved = takes_curves(candidate.model, {**arguments, **own})
+    effects = GIVEN if arguments["effects"] == CURVES and not curved else arguments["effects"]
+    return _with(estimator, options, model=candidate.model, time_budget=time_budget, effects=effects)
 
 
 def _with(estimator: Estimator, options: Mapping[str, Any], **arguments: Any) -> Estimator:

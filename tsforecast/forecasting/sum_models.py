@@ -9,9 +9,11 @@ from gluonts.model.forecast import Forecast
 
 from tsforecast.data.hierarchy import Hierarchy
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.at_once import conditioned, effects_of, fitted, trained
+from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import window_is_short
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.quick_bank import conditioned, trained
 from tsforecast.forecasting.trials import comparison, loss_of
 from tsforecast.models.parts.bank_prior import learnt
 
@@ -33,7 +35,7 @@ def fitted_sums(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     entries = list(task.train)
     if not window_is_short(task.freq, task.prediction_length, entries):
         return fitted(task, seed)
-    effects = effects_of(task, entries, seed)
+    effects = chosen_effects(task, seed)
     if learnt(task.freq) is None:
         return trained(task, entries, seed, effects)
     held_out = comparison(ForecastTask(task.name, task.freq, task.prediction_length, 0, entries), seed)

@@ -216,10 +216,9 @@ def test_an_outlier_of_training_hides_nothing():
     assert np.std(ours - true) < 0.2 * np.std(true)
 
 
-def test_nothing_is_fitted_to_what_never_changes_or_is_several_targets():
-    target, warmth, _ = load(steps=300)
+def test_nothing_is_fitted_to_what_never_changes():
+    target, _, _ = load(steps=300)
     assert fit_effects([entry(target, np.ones(300))], "h") is None
-    assert fit_effects([entry(np.stack([target, target]), warmth)], "h") is None
 
 
 def test_other_covariates_than_those_of_the_training_are_refused(found):

@@ -12,6 +12,7 @@ from tsforecast.data.effects.effects import COVARIATES, Effects
 from tsforecast.data.effects.fitting import fit_effects, no_effects
 from tsforecast.data.effects.regression import fit
 from tsforecast.data.effects.screening import Evidence, useless
+from tsforecast.wording import listed
 
 STEPS = 2500
 
@@ -47,8 +48,9 @@ def test_ten_columns_of_noise_cost_nothing(roofs, kind):
     alone, given = fitted(roofs, roofs[2])
     noisy, more = fitted(roofs, roofs[2], *noise_of(kind))
     assert used(noisy) == {0}
-    assert "dropped, as they helped no forecast of later steps: covariates 1, 2, 3, 4, 5, 6, 7, 8, 9, 10" in str(noisy)
-    assert "dropped" not in str(alone)
+    names = ["neighbour", *(f"noise {number}" for number in range(10))]
+    assert f"dropped, as they helped no forecast of later steps: {listed(names[1:])}" in noisy.told(names)
+    assert "dropped" not in alone.told(names[:1])
     np.testing.assert_allclose(noisy.adjusted(more)["effect"], alone.adjusted(given)["effect"], atol=1e-12)
 
 
@@ -101,7 +103,7 @@ def test_a_small_effect_stays_where_none_is_dropped():
 
 def test_no_effects_of_several_targets_are_refused():
     entry = {"start": pd.Period("2020-01-01", "D"), "target": np.ones((2, 50)), "feat_dynamic_real": np.ones((1, 50))}
-    with pytest.raises(ValueError, match="one target where effects are 'none'"):
+    with pytest.raises(ValueError, match="one target where covariates have effects, or none, got several"):
         no_effects([entry], "D")
 
 

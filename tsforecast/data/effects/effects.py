@@ -11,7 +11,7 @@ from tsforecast.data.checks import as_numbers
 from tsforecast.data.effects.basis import Basis, Signal
 from tsforecast.data.effects.calendar import periods
 from tsforecast.data.effects.link import moved
-from tsforecast.wording import counted
+from tsforecast.wording import counted, listed
 
 COVARIATES, MEMORY = "feat_dynamic_real", "effect_memory"
 Array = NDArray[np.float64]
@@ -73,12 +73,12 @@ class Effects:
             raise ValueError(f"expected effects of covariates, got {record!r:.80} ({error})") from error
         return found
 
-    def __str__(self) -> str:
-        """Return a line about the fit."""
+    def told(self, names: Sequence[str]) -> str:
+        """Return a line about the fit, with the names of dropped covariates."""
         scale = "added" if np.isinf(self.bend) else "multiplied for large values, added for small ones"
         used = {one.column for one in self.basis.signals}
-        dropped = ", ".join(str(k) for k in range(self.num_covariates) if k not in used)
-        rest = f"; dropped, as they helped no forecast of later steps: covariates {dropped} (the first is 0)"
+        dropped = listed(name for k, name in enumerate(names) if k not in used)
+        rest = f"; dropped, as they helped no forecast of later steps: {dropped}"
         if not used:
             return f"no covariate has an effect{rest if dropped else ''}"
         what = f"effects of {counted(len(used), 'covariate')} are curves of {self.basis.width} coefficients"

@@ -37,16 +37,19 @@ _KNOWN: dict[bytes, Effects | None] = {}  # the last ones: the candidates of a c
 
 
 def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
-    """Return the effects of covariates; None if none of these varies, or targets are several.
+    """Return the effects of covariates; None if none of these varies.
 
     Of very many series some are fitted to, and the last steps of long ones.
 
     Args:
         data: GluonTS data entries with `feat_dynamic_real`.
         freq: Their frequency.
+
+    Raises:
+        ValueError: If targets are several.
     """
     entries = _with_values(data)
-    if not entries or any(np.ndim(entry["target"]) > 1 for entry in entries):
+    if not entries:
         return None
     digest = hashlib.blake2b(f"{freq} {len(entries)}".encode())
     for entry in entries:
@@ -72,8 +75,6 @@ def no_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects:
         ValueError: If targets are several.
     """
     entries = _with_values(data)
-    if any(np.ndim(entry["target"]) > 1 for entry in entries):
-        raise ValueError("expected one target where effects are 'none', got several: leave covariates out of the data")
     found = _fitted(entries, freq, Basis(freq, (), "", ()))
     assert found is not None
     return found
@@ -93,7 +94,13 @@ def refit_without(data: Iterable[dict[str, Any]], effects: Effects, column: int)
 
 
 def _with_values(data: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [entry for entry in data if np.isfinite(as_numbers(entry["target"]).astype(np.float64)).any()]
+    found = [entry for entry in data if np.isfinite(as_numbers(entry["target"]).astype(np.float64)).any()]
+    if any(np.ndim(entry["target"]) > 1 for entry in found):
+        raise ValueError(
+            "expected one target where covariates have effects, or none, got several: leave out effects, and the "
+            "model has a straight line for each covariate, or leave out covariates"
+        )
+    return found
 
 
 @dataclass(frozen=True)

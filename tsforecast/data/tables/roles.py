@@ -67,6 +67,11 @@ class Columns:
         """All columns that hold numbers."""
         return [*self.targets, *self.covariates, *self.past_covariates, *self.static_reals]
 
+    def names_ahead(self, count: int) -> list[str]:
+        """Return the names of covariates known ahead, holidays last; numbers where there are not so many of them."""
+        names = [*self.covariates, *([] if isinstance(self.holidays, str) else (self.holidays or ())[1:])]
+        return names if len(names) == count else [f"covariate {number}" for number in range(count)]
+
 
 def column_option(name: str, value: str | bool | Sequence[str] | None = None) -> str:
     """An option of `Columns` as the reader of a message gives it."""

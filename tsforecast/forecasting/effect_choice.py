@@ -1,0 +1,58 @@
+"""The choice whether covariates have effects, by forecasts of windows before the end."""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tsforecast.data.effects.effects import COVARIATES
+from tsforecast.data.effects.fitting import fit_effects, no_effects
+from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting.arguments import AUTO
+from tsforecast.forecasting.grid_training import CURVES, NO_EFFECTS
+from tsforecast.forecasting.quick_bank import conditioned
+from tsforecast.forecasting.trials import comparison, loss_of, windows_of
+
+log = logging.getLogger(__name__)
+
+
+def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str, Any]] | None = None) -> str:
+    """Return whether covariates have effects, "curves" or "none": none where these worsen forecasts.
+
+    A bank that only conditions forecasts windows before the end with and without effects that are fitted to what lies
+    before. Nothing is compared where a fit to all data, which the training has anyway, leaves none.
+
+    Args:
+        task: Series from whose training parts windows are taken.
+        seed: Of the sample of series that are compared.
+        data: All series, to which effects are fitted; None for those of the task.
+
+    Returns:
+        "auto" where there is nothing to choose: no covariates, or several targets, whose model has the effects.
+    """
+    entries = list(task.train)
+    if not len(entries[0].get(COVARIATES, ())) or np.ndim(entries[0]["target"]) > 1:
+        return AUTO
+    found = fit_effects(entries if data is None else data, task.freq)  # which is kept for the training
+    if found is None or not found.basis.signals:
+        return CURVES  # none is left, as the log of the training says
+    held_out = comparison(ForecastTask(task.name, task.freq, task.prediction_length, 0, entries), seed)
+    if held_out is None:
+        log.info("effects of covariates are kept without a comparison: most series are too short for a window")
+        return CURVES
+    before, windows = list(held_out.train), len(windows_of(held_out)[0]) // len(held_out.entries)
+    earlier = fit_effects(before, task.freq)  # which candidates of "auto" have, too
+    if earlier is None or not earlier.basis.signals:
+        log.info("effects of covariates are kept without a comparison: values before the last windows show none")
+        return CURVES
+    score = {
+        name: loss_of(conditioned(held_out, before, seed or 0, effects), held_out, "equal")
+        for name, effects in ((CURVES, earlier), (NO_EFFECTS, no_effects(before, task.freq)))
+    }
+    better = min(score, key=lambda name: score[name])
+    log.info(
+        "%s windows before the end have a CRPS of %.4g with effects of covariates, %.4g without: they are %s",
+        windows, score[CURVES], score[NO_EFFECTS], "left out" if better == NO_EFFECTS else "kept",
+    )  # fmt: skip
+    return better
