@@ -44,22 +44,6 @@ def test_sums_have_single_weeks_of_the_year(ahead, weekly):
     assert of_sums < 2 * NOISE < of_series
 
 
-@pytest.mark.parametrize("learns", [True, False])
-def test_windows_before_the_end_say_whether_sums_teach_their_bank(weekly, learns, monkeypatch):
-    seen = []
-
-    def stub(name):
-        return lambda task, entries, *_: seen.append(entries[0]["target"].shape[-1]) or name
-
-    monkeypatch.setattr(sum_models, "trained", stub("trained"))
-    monkeypatch.setattr(sum_models, "conditioned", stub("conditioned"))
-    losses = {"trained": 1.0, "conditioned": 2.0 if learns else 0.5}
-    monkeypatch.setattr(sum_models, "loss_of", lambda predictor, task, weights: losses[predictor])
-    assert fitted_sums(weekly) == ("trained" if learns else "conditioned")
-    assert seen[-1] == WEEKS
-    assert max(seen[:-1]) <= WEEKS - HORIZON  # compared by what lies before the windows
-
-
 class _Constant:
     def __init__(self, value):
         self.value = value

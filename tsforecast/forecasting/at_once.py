@@ -18,7 +18,7 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.quick_bank import conditioned, trained
+from tsforecast.forecasting.quick_bank import conditioned, learnt_in_part
 from tsforecast.forecasting.temporal import joint_forecasts, with_sums
 
 log = logging.getLogger(__name__)
@@ -111,9 +111,9 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     """Return what forecasts the series of a task, fitted to its training part within seconds.
 
     It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
-    series, then learn from these in a few steps. Of fewer than twenty series, and where training windows are long, as
-    of hours, they stay as they are, and each series decides by its own past. Beside such a bank stands an `issm`, which
-    learns from 1000 steps or more: forecasts are mixtures of both in equal parts.
+    series, then learn from these in a few steps, as far as windows before the end say. Of fewer than twenty series, and
+    where training windows are long, as of hours, they stay as they are, and each series decides by its own past. Beside
+    such a bank stands an `issm`, which learns from 1000 steps or more: forecasts are mixtures of both in equal parts.
 
     Args:
         task: The series.
@@ -130,7 +130,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         entries = [entries[number] for number in sorted(order)]
     effects = chosen_effects(task, seed)
     if learns:
-        predictor = trained(task, entries, seed, effects)
+        predictor = learnt_in_part(task, entries, seed, effects)
     elif sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
         log.info("half a bank, whose parameters stay those that other series have taught, and half an issm that learns")
         predictor = _halves(task, entries, seed, effects)

@@ -15,6 +15,7 @@ _USUAL_LENGTH = 700  # steps of windows, of which a batch has all windows: four 
 _LONG = 20  # seasons of a series that is long
 # Steps of a window of a bank above which its priors are better than what it learns, and series below whose number.
 _MOST_LEARNT, _FEWEST_SERIES = 400, 20
+_CLIPPED = 4.0  # standard deviations of a change, at most, in a correlation of series
 _FAR = 3  # horizons of hours that a model without a calendar is trained on: from one alone it drifts in later days
 
 
@@ -71,3 +72,33 @@ def windows_by_length(length: int) -> int:
     Windows of that many steps tell such parameters as well as several short ones, and take as long.
     """
     return max(min(_WINDOWS, _WINDOWS * _USUAL_LENGTH // length), _LEAST_WINDOWS)
+
+
+def effective_number(entries: Sequence[Mapping[str, Any]], season: int) -> float:
+    """Return the number of independent series that would teach as much: n / (1 + (n - 1) r) (Kish 1965).
+
+    The r is the mean correlation of pairs of series: of the changes from one season to the next, or of steps where most
+    series have fewer than two seasons.
+
+    Args:
+        entries: Series; several targets count as a series each.
+        season: Steps of the main season.
+    """
+    targets = [(entry["start"], np.asarray(row)) for entry in entries for row in np.atleast_2d(entry["target"])]
+    lag = season if np.median([len(row) for _, row in targets]) > 2 * season else 1
+    steps, standard = [], []
+    for start, row in targets:
+        change = row[lag:].astype(np.float64) - row[:-lag]
+        known = np.flatnonzero(np.isfinite(change))
+        spread = change[known].std() if len(known) else 0.0
+        if spread > 0:
+            steps.append(start.ordinal // start.freq.n + known)
+            standard.append(np.clip((change[known] - change[known].mean()) / spread, -_CLIPPED, _CLIPPED))
+    if not steps:
+        return 1.0
+    _, at = np.unique(np.concatenate(steps), return_inverse=True)
+    values = np.concatenate(standard)
+    sums, squares, counts = (np.bincount(at, weights) for weights in (values, values**2, None))
+    pairs = (counts * (counts - 1.0)).sum()
+    correlation = max((sums**2 - squares).sum() / pairs, 0.0) if pairs else 0.0
+    return len(targets) / (1 + (len(targets) - 1) * correlation)

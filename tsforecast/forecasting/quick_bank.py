@@ -1,41 +1,116 @@
 """A bank within seconds: its parameters are what other series have taught, or learn in a few steps."""
 
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.effects.effects import Effects
-from tsforecast.data.task import ForecastTask
+from tsforecast.data.task import ForecastTask, ended
 from tsforecast.forecasting.grid_training import GridTraining, build_kernels
 from tsforecast.forecasting.grid_windows import training_loader
+from tsforecast.forecasting.lengths import effective_number
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.trials import comparison, loss_of, windows_of
+from tsforecast.models.parts.bank_prior import learnt
 from tsforecast.models.parts.parameter_groups import learning_rate_factor
+
+log = logging.getLogger(__name__)
 
 _BATCH = 32  # windows of a step, at most
 _STEPS = 48  # of a training
 _RATE, _MOMENTA = 0.2, (0.9, 0.95)  # its learning rate at the beginning, and the memories of Adam
+_INDEPENDENT = 10  # series, as which a set must count to teach all the way
 
 
-def conditioned(
-    task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str | Effects
+def learnt_in_part(
+    task: ForecastTask,
+    entries: list[dict[str, Any]],
+    seed: int,
+    effects: str | Effects,
+    weights: str = "equal",
+    shares: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0),
 ) -> StateSpacePredictor:
-    """Return a bank whose parameters are those that other series have taught; see `trained`."""
-    return _training(task, entries, seed, _BATCH, effects).predictor()
+    """Return a bank between what other series have taught and what these series teach.
 
-
-def trained(
-    task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str | Effects
-) -> StateSpacePredictor:
-    """Return a bank whose parameters have learnt from series by a few steps of Adam (Kingma and Ba 2015).
-
-    It is written out, since optimisers of torch, and Lightning, take seconds to import.
+    Series that have shocks in common, such as all shops of a town, are few data however many they are: a bank that
+    learns from them alone becomes far too sure. Where they count as fewer than ten, parameters go a share of the
+    straight way from their beginning to the end of a training, as in robust fine-tuning (Wortsman et al. 2022). The
+    share has the least CRPS on windows before the end, after a training on what lies before these.
 
     Args:
         task: The task.
         entries: Series that teach.
         seed: Of what is random in training.
         effects: Of covariates, or whether they have some, see `GridTraining.with_effects`.
+        weights: Of series in the CRPS, see `shares_of`.
+        shares: Of the way that may be gone.
+    """
+    count = effective_number(entries, default_season(task.freq))
+    if count >= _INDEPENDENT:
+        return _trained(task, entries, seed, effects).at(1.0)
+    own = ForecastTask(task.name, task.freq, task.prediction_length, 0, entries)
+    said = f"{len(entries)} series teach a bank what {count:.1f} independent ones would"
+    if (held_out := comparison(own, seed)) is None:
+        if learnt(task.freq) is None:
+            return _trained(task, entries, seed, effects).at(1.0)
+        log.info("%s, and are too short for a window: parameters stay those that other series have taught", said)
+        return conditioned(task, entries, seed, effects)
+    path = _trained(held_out, _before(entries, held_out.windows * task.prediction_length), seed, effects)
+    scores = {share: loss_of(path.at(share), held_out, weights) for share in shares}
+    share = min(shares, key=lambda share: scores[share])
+    log.info(
+        "%s: parameters go %.0f %% of the way of a training, by the CRPS of %s windows before the end (%s)",
+        said, 100 * share, len(windows_of(held_out)[0]) // len(held_out.entries),
+        ", ".join(f"{100 * share:.0f} %: {score:.4g}" for share, score in scores.items()),
+    )  # fmt: skip
+    return _trained(task, entries, seed, effects).at(share) if share else conditioned(task, entries, seed, effects)
+
+
+def _before(entries: list[dict[str, Any]], test: int) -> list[dict[str, Any]]:
+    """Return all series without their last steps, but for those that are then without a value."""
+    found = ended([entry for entry in entries if entry["target"].shape[-1] > test], test)
+    return [entry for entry in found if np.isfinite(entry["target"]).any()]
+
+
+def conditioned(
+    task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str | Effects
+) -> StateSpacePredictor:
+    """Return a bank whose parameters are those that other series have taught; see `learnt_in_part`."""
+    return _training(task, entries, seed, _BATCH, effects).predictor()
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The straight way of parameters from the beginning of a training to its end.
+
+    Attributes:
+        predictor: Whose parameters they are.
+        begun: Their values before the training.
+        ended: Their values after it.
+    """
+
+    predictor: StateSpacePredictor
+    begun: list[torch.Tensor]
+    ended: list[torch.Tensor]
+
+    def at(self, share: float) -> StateSpacePredictor:
+        """Return the predictor, whose parameters are set to those after a share of the way."""
+        parameters = [one for one in self.predictor.network.parameters() if one.requires_grad]
+        with torch.no_grad():
+            for one, begun, ended in zip(parameters, self.begun, self.ended, strict=True):
+                one.copy_(torch.lerp(begun, ended, share))
+        return self.predictor
+
+
+def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str | Effects) -> _Path:
+    """Train a bank by a few steps of Adam (Kingma and Ba 2015), and return the way of its parameters.
+
+    It is written out, since optimisers of torch, and Lightning, take seconds to import.
 
     Raises:
         FloatingPointError: If the loss of a step, or its gradient, is not finite.
@@ -47,6 +122,7 @@ def trained(
     prepared = training.preparation(network.dynamics.season_names).for_windows(training.train_horizon)
     loader = training_loader(training, prepared.apply(training.adjusted(entries), True), network, None, {})
     parameters = [one for one in network.parameters() if one.requires_grad]
+    begun = [one.detach().clone() for one in parameters]
     means, squares = ([torch.zeros_like(one) for one in parameters] for _ in range(2))
     for step, batch in enumerate(loader):
         loss = network.loss(batch).mean()
@@ -65,7 +141,7 @@ def trained(
                 square.lerp_(gradient.square(), 1 - _MOMENTA[1])
                 unbiased = (mean / (1 - _MOMENTA[0] ** (step + 1)), square / (1 - _MOMENTA[1] ** (step + 1)))
                 one -= rate * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
-    return training.predictor(network)
+    return _Path(training.predictor(network), begun, [one.detach().clone() for one in parameters])
 
 
 def _training(

@@ -13,9 +13,7 @@ from tsforecast.forecasting.at_once import fitted
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import window_is_short
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.quick_bank import conditioned, trained
-from tsforecast.forecasting.trials import comparison, loss_of
-from tsforecast.models.parts.bank_prior import learnt
+from tsforecast.forecasting.quick_bank import learnt_in_part
 
 log = logging.getLogger(__name__)
 
@@ -36,20 +34,8 @@ def fitted_sums(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     if not window_is_short(task.freq, task.prediction_length, entries):
         return fitted(task, seed)
     effects = chosen_effects(task, seed)
-    if learnt(task.freq) is None:
-        return trained(task, entries, seed, effects)
-    held_out = comparison(ForecastTask(task.name, task.freq, task.prediction_length, 0, entries), seed)
-    if held_out is None:
-        log.info("sums have a bank of their own, whose parameters stay those that other series have taught")
-        return conditioned(task, entries, seed, effects)
-    before = list(held_out.train)
-    learns = loss_of(trained(held_out, before, seed, effects), held_out, "sum")
-    stays = loss_of(conditioned(held_out, before, seed, effects), held_out, "sum")
-    said = "windows before the end have a CRPS of %.4g if it learns, %.4g if not: it %s"
-    log.info("sums have a bank of their own; " + said, learns, stays, "learns" if learns < stays else "does not")
-    if learns < stays:
-        return trained(task, entries, seed, effects)
-    return conditioned(task, entries, seed, effects)
+    log.info("sums have a bank of their own")
+    return learnt_in_part(task, entries, seed, effects, "sum", (0.0, 1.0))
 
 
 def forecasts_of_nodes(
