@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 BATCH = 64
 _LONG_CONTEXT = 1000
 CURVES, GIVEN, NO_EFFECTS = "curves", "given", "none"
-# Models from whose targets effects are taken by default: not those that have a decoder.
-_CURVED = ("bank", "deepstate", "gls", "issm", "markov", "pool", "rsgls-issm", "sgls")
+# Models from whose targets effects are taken by default: not those whose networks read covariates, and bend themselves.
+_CURVED = ("bank", "gls", "issm", "markov", "pool", "rsgls-issm")
 _UNBOUNDED = ("auto", "none", "symlog", "symsqrt", "asinh")  # transformations of any number
 
 

@@ -153,6 +153,8 @@ def _structure(
     options = {name: estimator.__init_args__[name] for name in ("seed", "time_budget", "effects")}
     options |= {"model": AUTO, "freq": estimator.freq, "prediction_length": estimator.prediction_length}
     inside = type(estimator)(**options, trainer_kwargs=trainer)
+    if options["effects"] == AUTO and inside.on_grid.takes_effects(data):
+        inside = with_effects_chosen(inside, data)  # once for all candidates
     return choose(inside, data, compared)
 
 
