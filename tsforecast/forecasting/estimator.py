@@ -90,8 +90,9 @@ class StateSpaceEstimator(AbstractEstimator):
             series without them is forecast as of an unknown category, with a warning; if not, the field is ignored.
         effects: Of covariates: "curves" are fitted in closed form and taken from the targets, see
             `tsforecast.data.effects`, and the model sees what is left; "given" leaves covariates to the model, which
-            has a straight line for each, or a network; "none" leaves them out. "auto" takes curves in bank, gls, issm
-            and pool of one target, or leaves covariates out where these worsen forecasts of windows before the end.
+            has a straight line for each, or a network; "none" leaves them out. "auto" takes curves of one target,
+            or leaves covariates out where curves worsen forecasts of windows before the end. `deepstate`, `sgls`,
+            `rsgls`, models with a decoder, and a `markov` whose regimes depend on covariates are given them.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models
             with a switch on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but
             the weights of its structures, by the past of each series.

@@ -43,7 +43,8 @@ log = logging.getLogger(__name__)
 BATCH = 64
 _LONG_CONTEXT = 1000
 CURVES, GIVEN, NO_EFFECTS = "curves", "given", "none"
-_CURVED = ("bank", "gls", "issm", "pool")  # models from whose targets effects are taken by default
+# Models from whose targets effects are taken by default: not those whose networks read covariates, and bend themselves.
+_CURVED = ("bank", "gls", "issm", "markov", "pool", "rsgls-issm")
 _UNBOUNDED = ("auto", "none", "symlog", "symsqrt", "asinh")  # transformations of any number
 
 
@@ -277,9 +278,14 @@ class GridTraining:
 
 
 def takes_curves(model: str, options: Mapping[str, Any]) -> bool:
-    """Return whether effects of covariates are taken from the targets of a model with these options by default."""
-    numbers = options.get("transformation", "auto") in _UNBOUNDED and options.get("likelihood") is None
-    return model in _CURVED and numbers
+    """Return whether effects of covariates are taken from the targets of a model with these options by default.
+
+    Regimes that differ in effects, or change by covariates, take these as they are.
+    """
+    numbers = options.get("transformation", "auto") in _UNBOUNDED
+    numbers &= (options.get("likelihood") or "gaussian") == "gaussian"
+    by_regime = "effects" in (options.get("switching") or AUTO).split("+") or options.get("transition_covariates")
+    return model in _CURVED and numbers and not by_regime
 
 
 def build_kernels() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from tsforecast.data.buckets.streamed import StreamedEntries
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting import presets
+from tsforecast.forecasting import grid_training, presets
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.candidates import Candidate, candidates, structures
 from tsforecast.forecasting.effect_choice import chosen_effects
@@ -20,6 +20,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.regime_choice import categories, regime_options, undecided
 from tsforecast.forecasting.selection import Selection, select
 from tsforecast.models import MODELS, options_of
+from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,8 @@ def with_regimes(
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, began = estimator.__init_args__, time.monotonic()
     if from_predictor is None:
-        options = regime_options(data, arguments, default_season(estimator.freq), arguments["seed"])
+        left_of_data = _without_effects(estimator, data)
+        options = regime_options(left_of_data, arguments, default_season(estimator.freq), arguments["seed"])
     else:
         own = getattr(from_predictor.network, "hyperparameters", {})
         options = {name: own[name] for name in undecided(arguments) if name in own}
@@ -118,8 +120,14 @@ def _regimes(
         return None
     found = {name: own[name] for name in _OF_CATEGORIES if name in own}
     if len(found) < len(_OF_CATEGORIES):
-        found = categories(data, given, arguments["seed"], least=2 if wanted else 1)
+        found = categories(_without_effects(estimator, data), given, arguments["seed"], least=2 if wanted else 1)
     return found and {"switch": "categorical", **found}
+
+
+def _without_effects(estimator: AbstractEstimator, data: Any) -> Any:
+    """Return entries as the model will see them: without effects of covariates."""
+    with warnings_only(grid_training.__name__):  # which the training tells
+        return estimator.on_grid.with_effects(data, estimator.__init_args__["effects"], None).adjusted(data)
 
 
 def _structure(
@@ -145,6 +153,8 @@ def _structure(
     options = {name: estimator.__init_args__[name] for name in ("seed", "time_budget", "effects")}
     options |= {"model": AUTO, "freq": estimator.freq, "prediction_length": estimator.prediction_length}
     inside = type(estimator)(**options, trainer_kwargs=trainer)
+    if options["effects"] == AUTO and inside.on_grid.takes_effects(data):
+        inside = with_effects_chosen(inside, data)  # once for all candidates
     return choose(inside, data, compared)
 
 

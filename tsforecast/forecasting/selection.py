@@ -11,6 +11,7 @@ from gluonts.model import Predictor
 from numpy.typing import NDArray
 
 from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting import grid_training
 from tsforecast.forecasting.bursts import bursts
 from tsforecast.forecasting.candidates import Candidate, bursting, candidates, has_several, without_comparison
 from tsforecast.forecasting.pooling import pooled
@@ -26,7 +27,7 @@ from tsforecast.forecasting.trials import (
     shares_of,
     values_of,
 )
-from tsforecast.progress import follow, silent_trainings
+from tsforecast.progress import follow, silent_trainings, warnings_only
 from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
@@ -185,7 +186,7 @@ def _trial(
     began = time.process_time()
     predictor, quantiles, losses = None, None, np.full(values.shape[:2], np.inf)
     try:
-        with silent_trainings():
+        with silent_trainings(), warnings_only(grid_training.__name__):  # effects are told of the last training
             predictor = train(candidate, task.train)
             quantiles = quantiles_of(predictor, task)
         losses = crps(quantiles, values).sum(2)

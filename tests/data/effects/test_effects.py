@@ -205,6 +205,18 @@ def test_a_covariate_far_from_all_others_counts_as_the_last_of_them(found):
     assert np.abs(effect).max() < 10 * np.abs(usual).max() + 1
 
 
+def test_a_line_goes_on_a_little_beyond_all_values_of_training():
+    """Targets that follow from a covariate almost exactly do so above its highest value, too."""
+    x = np.random.default_rng(4).random(120)
+    y = 20 - 8 * x
+    start, outside = pd.Period("2020-01-01", "D"), (x < x[:100].min()) | (x > x[:100].max())
+    effects = fit_effects([entry(y[:100], x[:100], start=start)], "D")
+    assert effects is not None
+    assert outside.any()
+    left = effects.adjusted(entry(y, x, start=start))["target"]
+    np.testing.assert_allclose(left, left.mean(), atol=1e-6)
+
+
 def test_an_outlier_of_training_hides_nothing():
     target, warmth, truth = load(seed=7)
     wild = warmth.copy()

@@ -16,6 +16,7 @@ _KNOTS, _PAIR_KNOTS = 6, 4  # places of knots, at quantiles
 _BY_HOUR = 3  # harmonics of a day that curves change with
 _SAME = 1e-12  # of the size of a covariate, up to which its deviation is rounding
 _REACH = 1.0  # of the middle 98 % of a covariate's values beyond these: further values count as the last of them
+_BEYOND = 0.05  # of these, likewise, beyond the outermost values: a little above all others, lines go on
 _WIDEST = 400  # columns
 _PER_COLUMN = 10  # values that a column wants at least
 # What changes with the time of day, which half-lives, whether covariates bend, and pairs of them: the richest first.
@@ -79,10 +80,10 @@ def _pieces(knots: tuple[float, ...]) -> Any:
 
 
 def ends_of(values: Matrix) -> tuple[float, float]:
-    """Return the lowest and the highest value (row,) that counts as itself: none far from the middle 98 %."""
+    """Return the lowest and the highest value that counts as itself: none far from the middle 98 % of values (row,)."""
     inner = np.quantile(values, [0.01, 0.99])
-    reach = _REACH * (inner[1] - inner[0])
-    low, high = float(values.min()), float(values.max())
+    reach, beyond = (share * (inner[1] - inner[0]) for share in (_REACH, _BEYOND))
+    low, high = float(values.min() - beyond), float(values.max() + beyond)
     return (max(low, float(inner[0] - reach)), min(high, float(inner[1] + reach))) if reach > 0 else (low, high)
 
 
