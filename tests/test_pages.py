@@ -3,6 +3,9 @@
 import base64
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -142,3 +145,15 @@ def test_parts_anomalies_and_effects_have_their_pages(monkeypatch):
     for empty in (lambda: explain_page(parts[:0]), lambda: anomalies_page(steps[:0], rate=0.1)):
         with pytest.raises(ValueError, match="at least one series"):
             empty()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_marks_of_axes_are_whole_numbers():
+    script = (Path(answers.__file__).parent / "page.js").read_text(encoding="utf-8")
+    begin, end = script.index("// Marks of a time axis"), script.index("class Section")
+    calls = (
+        "[ticks(0, [0, 0.0025, 0.005], 1, 0, 0.0025), ticks(0, [-300000, 0], 1, 0, 1e5), ticks(0, [0, 2e9], 1, 0, 1e9)]"
+    )
+    program = f"{script[begin:end]}\nconsole.log(JSON.stringify({calls}))"
+    told = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True).stdout
+    assert json.loads(told) == [["0", "0.0025", "0.005"], ["-300,000", "0"], ["0", "2.00e+9"]]

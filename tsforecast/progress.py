@@ -1,9 +1,10 @@
 """Progress of long work: a bar on a terminal, else a line of the log now and then."""
 
 import logging
+import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -24,7 +25,9 @@ def is_watched() -> bool:
     return sys.stderr.isatty() and not quiet.get()
 
 
-def follow(items: Iterable[Item], name: str, total: int | None, unit: str) -> Iterator[Item]:
+def follow(
+    items: Iterable[Item], name: str, total: int | None, unit: str, state: Callable[[], str] | None = None
+) -> Iterator[Item]:
     """Yield the items, and show the number done, the total and the seconds left.
 
     Args:
@@ -32,22 +35,29 @@ def follow(items: Iterable[Item], name: str, total: int | None, unit: str) -> It
         name: Of the work.
         total: Number of items; None where it is not known.
         unit: What an item is.
+        state: Returns what is found so far, to be said beside it.
     """
     if is_watched():
         bar = tqdm(items, desc=name, total=total, unit=unit, leave=False)
+        shown = -math.inf
         for item in bar:
             yield item
             bar.total = len(items) if isinstance(items, Sized) else total
+            if state is not None and (now := time.monotonic()) - shown >= bar.mininterval:
+                shown = now
+                bar.set_postfix_str(state())
         return
     begin = said = time.monotonic()
     for done, item in enumerate(items):
         now, total = time.monotonic(), len(items) if isinstance(items, Sized) else total
         if done and now - said >= LINE_EVERY:
             said = now
+            found = "" if state is None else f"; {state()}"
             if total is None:
-                log.info("%s: %d %s", name, done, unit)
+                log.info("%s: %d %s%s", name, done, unit, found)
             else:
-                log.info("%s: %d of %d %s, %.0f s left", name, done, total, unit, (now - begin) / done * (total - done))
+                left = (now - begin) / done * (total - done)
+                log.info("%s: %d of %d %s, %.0f s left%s", name, done, total, unit, left, found)
         yield item
 
 

@@ -48,6 +48,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def in_full(value: float) -> str:
+    """Return a number to four digits, in full: 290200 is 290,200 and not 2.902e+05."""
+    return f"{float(f'{value:.4g}'):,.12g}"
+
+
 def plain(name: object) -> str:
     """A name without letter case, blanks and marks: `Item ID`, `item-id` and `item_id` are the same."""
     return re.sub(r"[\W_]+", "", str(name).lower())

@@ -15,6 +15,7 @@ from tsforecast.analysis.impact import Options, _units, effects, impact
 from tsforecast.analysis.impact_tables import ALL
 from tsforecast.analysis.interventions import pairs_of_table, read_dates
 from tsforecast.cli import main
+from tsforecast.wording import in_full
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
 
@@ -356,6 +357,11 @@ def test_controls_that_do_not_fit_are_refused():
         impact(still, "2024-02-10", covariates=["x"])
     with pytest.raises(ValueError, match="between 0 and 1, got 95"):
         Options(level=95)
+
+
+def test_numbers_of_a_sentence_are_written_out():
+    found = [in_full(value) for value in (290_212.4, -0.0123456, 12.0, 1.5e9, 999_960.0)]
+    assert found == ["290,200", "-0.01235", "12", "1,500,000,000", "1,000,000"]
 
 
 def test_the_command_writes_tables_and_a_picture(tmp_path, capsys):

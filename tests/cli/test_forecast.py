@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tsforecast import StateSpaceEstimator, load_predictor
+from tsforecast import StateSpaceEstimator
 from tsforecast.cli import main
 
 
@@ -42,7 +42,11 @@ def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):
     assert (tmp_path / "shops-forecasts.png").stat().st_size > 10_000
     assert "seasonal naive" in caplog.text
     assert "chosen: bank, a mixture of" in caplog.text
-    assert load_predictor("kept").prediction_length == 4
+    assert main(["predict", "kept", "--output", "again.csv"]) == 0
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "shops-forecasts.csv").read_bytes()
+    assert main(["evaluate", "kept", "--baselines", "none", "--plot_series", "0"]) == 0
+    assert main(["explain", "kept", "--output", "parts"]) == 0
+    assert main(["forecast", file, "--horizon", "4", "--keep", "kept"]) == 2
 
 
 def test_rows_behind_the_last_target_are_forecast_with_what_they_know(shops, tmp_path, monkeypatch, caplog):

@@ -247,9 +247,11 @@ def test_bad_settings_are_refused():
 
 
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, capsys):
-    options = ["optimise", "branin", "--learner", "lofi", "--hidden", "10", "--evaluations", "14", "--quiet"]
+    options = ["optimise", "branin", "--learner", "lofi", "--hidden", "10", "--evaluations", "14"]
     assert main([*options, "--output", str(tmp_path / "whole")]) == 0
-    assert "after 14 evaluations, regret" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "after 14 evaluations, regret" in said.out
+    assert "%|" not in said.err  # no bar, as nobody looks at a terminal
     assert main([*options, "--output", str(tmp_path / "run")]) == 0
     table = tmp_path / "run" / "evaluations.csv"
     lines = table.read_text().splitlines(keepends=True)

@@ -67,6 +67,14 @@ def test_a_table_becomes_forecasts_in_its_own_words(table):
 
 
 @pytest.mark.usefixtures("few_steps")
+def test_a_file_is_read(table, tmp_path):
+    table.to_excel(tmp_path / "shops.xlsx", index=False)
+    found = tsforecast.forecast(str(tmp_path / "shops.xlsx"), 6, start="each")
+    pd.testing.assert_frame_equal(found, tsforecast.forecast(table, 6), check_dtype=False, rtol=1e-6)
+    with pytest.raises(ValueError, match="expected start to be 'common' or 'each', got 'mine'"):
+        tsforecast.forecast(table, 6, start="mine")
+
+
 def test_the_same_seed_gives_the_same_forecasts(table):
     one, other = (tsforecast.forecast(table, horizon=3) for _ in range(2))
     pd.testing.assert_frame_equal(one, other)

@@ -45,7 +45,7 @@ class Forecast(SeedOptions, ThreadOptions, HierarchyOptions, ColumnOptions):
         metavar="LEVELS")  # fmt: skip
     freq: str | None = option(None, _FREQ)
     start: str = option("common", "behind the series that ends last, or each series' own", choices=("common", "each"))
-    keep: str | None = option(None, "folder to write the model into", metavar="FOLDER")
+    keep: str | None = option(None, "also write a run folder, for predict, evaluate and others", metavar="RUN")
     plot_series: int = option(4, _DRAWN, least=0)
 
 

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from gluonts.model import Forecast
+from jsonargparse import Namespace
 
-from tsforecast.cli import forecast_tables
+from tsforecast.cli import forecast_tables, runs
 from tsforecast.cli.commands import Forecast as Chosen
 from tsforecast.cli.given_files import columns
+from tsforecast.cli.option_groups import COLUMNS
+from tsforecast.cli.train_parser import options_of
 from tsforecast.data import ForecastTask, read_task
 from tsforecast.data.hierarchy import find_hierarchy, with_levels
 from tsforecast.data.task import with_windows
@@ -20,6 +23,7 @@ from tsforecast.evaluation.baselines import fit_baseline
 from tsforecast.evaluation.scores import score
 from tsforecast.forecasting.at_once import fitted, with_all_sums
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
+from tsforecast.models import MODELS
 from tsforecast.plots import plot_forecasts, save_figure
 from tsforecast.wording import counted
 
@@ -53,6 +57,8 @@ def run(chosen: Chosen) -> int:
     if given is not None:
         tree, task = find_hierarchy(given, task.ending_together(), roles.items)
     held_out = _held_out(task)
+    if chosen.keep and Path(chosen.keep).exists():
+        raise ValueError(f"--keep: expected a new folder, got {chosen.keep!r}, which exists")
     predictor = fitted(held_out or task, chosen.seed)
     _compare(predictor, held_out)
     ahead = task if chosen.start == "each" else task.ending_together()
@@ -73,9 +79,24 @@ def run(chosen: Chosen) -> int:
         figure = plot_forecasts(ahead.entries, drawn, targets=ahead.targets, history=4 * task.prediction_length)
         log.info("%s: the first %d of them", save_figure(figure, picture), len(drawn))
     if chosen.keep:
-        save_predictor(predictor, chosen.keep)
-        log.info("%s: the model, which `load_predictor` reads", chosen.keep)
+        _keep(Path(chosen.keep), chosen, predictor, held_out or with_windows(task, 0))
     return 0
+
+
+def _keep(folder: Path, chosen: Chosen, predictor: StateSpacePredictor, task: ForecastTask) -> None:
+    """Writes a run folder, as `train` does: what it kept back for the comparison is its test part."""
+    from tsforecast.cli import train  # imports Lightning, which takes seconds
+
+    model = next(name for name, one in MODELS.items() if isinstance(predictor.prediction_net, one))
+    found = {} if task.columns is None else {name: getattr(task.columns, name) for name in COLUMNS}
+    options = options_of(model)
+    options.update(Namespace(data=chosen.data, freq=task.freq, prediction_length=task.prediction_length))
+    options.update(Namespace(windows=task.windows, seed=chosen.seed, threads=chosen.threads, **found))
+    with runs.hold(folder):
+        record = train.new_record(model, folder, options, task, "forecast", chosen.argv)
+        runs.create(folder, train.config(model, options), record)
+        save_predictor(predictor, folder / runs.PREDICTOR)
+    log.info("%s: a run, which `tsforecast predict`, `evaluate` and `explain` take", folder)
 
 
 def _steps(task: ForecastTask) -> str:

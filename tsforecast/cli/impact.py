@@ -14,6 +14,7 @@ from tsforecast.io.files import make_folder
 from tsforecast.plots.impact import plot_impact
 from tsforecast.plots.pages import impact_page
 from tsforecast.plots.style import save_figure
+from tsforecast.wording import in_full
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,8 @@ def _told(found: Impact, level: float) -> list[str]:
 
 def _said(row: Any, level: float) -> str:
     return (
-        f"on average {row['actual']:.4g} instead of {row['predicted']:.4g}, effect {row['effect']:.4g} "
-        f"({100 * level:g} %: {row['effect_lower']:.4g} to {row['effect_upper']:.4g}), {100 * row['relative']:.3g} % "
+        f"on average {in_full(row['actual'])} instead of {in_full(row['predicted'])}, effect {in_full(row['effect'])} "
+        f"({100 * level:g} %: {in_full(row['effect_lower'])} to {in_full(row['effect_upper'])}), "
+        f"{100 * row['relative']:.3g} % "
         f"of what would have been; probability of none or the contrary {row['tail']:.2g}"
     )

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from tsforecast.cli import runs, trials
 from tsforecast.cli.answers import write_json
@@ -27,7 +26,7 @@ from tsforecast.decisions.trust_region import TrustRegion
 from tsforecast.io.files import append_file, replace_file
 from tsforecast.learners.config import LearnerConfig
 from tsforecast.plots import plot_optimisation, save_figure
-from tsforecast.progress import is_watched, quiet
+from tsforecast.progress import follow
 from tsforecast.settings import BeliefSettings
 
 log = logging.getLogger(__name__)
@@ -126,23 +125,23 @@ def _optimise(folder: Path, chosen: Optimise, optimiser: Optimiser) -> int:
     """The loop: each evaluation is in the table before the next begins, and is all that the next depends on."""
     function, path = FUNCTIONS[chosen.function], folder / EVALUATIONS
     known, rows = _read(path, function, optimiser)
-    columns, every = _columns(function), 0.1 if is_watched() else 30
-    bar = tqdm(initial=len(rows), total=chosen.evaluations, unit="eval", mininterval=every, disable=quiet.get())
+    columns, left = _columns(function), range(len(rows), chosen.evaluations)
+
+    def state() -> str:
+        return f"least {known.best[1]:.6g}"
+
     try:
-        with bar:
-            while len(rows) < chosen.evaluations:
-                began = time.perf_counter()
-                point = optimiser.ask(known)
-                value = function(point).item()
-                known = optimiser.tell(known, point, value)
-                regret = known.best[1] - function.least
-                row = dict(zip(columns, [len(rows) + 1, *point.tolist(), value, regret], strict=False))
-                row["seconds"] = round(time.perf_counter() - began, 6)
-                with append_file(path) as file:
-                    csv.DictWriter(file, columns, lineterminator="\n").writerow(row)
-                rows.append(row)
-                bar.update()
-                bar.set_postfix_str(f"least {known.best[1]:.6g}", refresh=False)
+        for _ in follow(left, "optimise", len(left), "evaluations", state):
+            began = time.perf_counter()
+            point = optimiser.ask(known)
+            value = function(point).item()
+            known = optimiser.tell(known, point, value)
+            regret = known.best[1] - function.least
+            row = dict(zip(columns, [len(rows) + 1, *point.tolist(), value, regret], strict=False))
+            row["seconds"] = round(time.perf_counter() - began, 6)
+            with append_file(path) as file:
+                csv.DictWriter(file, columns, lineterminator="\n").writerow(row)
+            rows.append(row)
     except KeyboardInterrupt:
         log.info("stopped after %d evaluations; `tsforecast optimise --resume %s` goes on", len(rows), folder)
         return 130

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tqdm import tqdm
 
 from tsforecast.cli import run_records, runs
 from tsforecast.cli.answers import write_json
@@ -26,7 +25,7 @@ from tsforecast.online.progress import Progress, Setup, begin
 from tsforecast.online.saved_progress import load, save
 from tsforecast.online.stream import Observation
 from tsforecast.plots import plot_stream, save_figure
-from tsforecast.progress import is_watched, quiet
+from tsforecast.progress import follow
 from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
@@ -167,17 +166,15 @@ def _stream(folder: Path, chosen: Stream, setup: Setup, progress: Progress, item
         except OSError as error:  # what was saved before is whole
             raise OSError(f"{error}: mend this, then `tsforecast stream --resume {folder}` goes on") from error
 
-    every = 0.1 if is_watched() else 30
-    bar = tqdm(initial=progress.items, total=chosen.limit, unit="item", mininterval=every, disable=quiet.get())
+    def state() -> str:
+        return _summary(scores(setup, progress))
+
     try:
-        with bar:
-            for item in itertools.islice(items, rest):
-                progress, row = advance(setup, progress, item)
-                waiting.append(row)
-                bar.update()
-                if len(waiting) >= chosen.save_every:
-                    keep()
-                    bar.set_postfix_str(_summary(scores(setup, progress)), refresh=False)
+        for item in follow(itertools.islice(items, rest), "stream", rest, "items", state):
+            progress, row = advance(setup, progress, item)
+            waiting.append(row)
+            if len(waiting) >= chosen.save_every:
+                keep()
         keep()
     except KeyboardInterrupt:
         if waiting and waiting[-1]["item"] == progress.items - 1:

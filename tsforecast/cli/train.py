@@ -63,7 +63,7 @@ def run(call: Training) -> int:
     if call.is_printed:
         sys.stdout.write(config(model, chosen))
         return 0
-    record = _record(model, folder, chosen, task, call.argv)
+    record = new_record(model, folder, chosen, task, "train", call.argv)
     if selection is not None:
         record["selection"] = as_record(selection)
     with runs.hold(folder):
@@ -136,8 +136,19 @@ def _split_record(task: ForecastTask) -> dict[str, Any]:
     }
 
 
-def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, argv: Sequence[str]) -> dict[str, Any]:
-    """Return the contents of run.json."""
+def new_record(
+    model: str, folder: Path, chosen: Namespace, task: ForecastTask, command: str, argv: Sequence[str]
+) -> dict[str, Any]:
+    """Return the contents of run.json of a run that begins.
+
+    Args:
+        model: Name of the model.
+        folder: Of the run.
+        chosen: Its options.
+        task: Its data.
+        command: Which makes it, "train" or "forecast".
+        argv: Arguments of the command.
+    """
     return {
         "format": run_records.FORMAT,
         "model": model,
@@ -147,7 +158,7 @@ def _record(model: str, folder: Path, chosen: Namespace, task: ForecastTask, arg
         "categories": task.categories,
         "columns": None if task.columns is None else as_lists(task.columns),
         "seed": chosen.seed,
-        "command": shlex.join(["tsforecast", "train", *argv]),
+        "command": shlex.join(["tsforecast", command, *argv]),
         "versions": run_records.versions(),
         "commit": commit(),
         "folder": str(folder.resolve()),

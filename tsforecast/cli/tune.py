@@ -27,7 +27,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.io.files import replace_file, scratch_folder
 from tsforecast.io.reading import MOST_RECORD, parse_json, read_text, read_yaml
 from tsforecast.plots import plot_study, save_figure
-from tsforecast.progress import quiet
+from tsforecast.progress import is_watched
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _search(folder: Path, own: command_lines.Tune, chosen: Namespace, space: dic
         study.enqueue_trial(given)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    with tqdm(total=own.trials, initial=len(done), unit="trial", desc=name, disable=quiet.get()) as bar:
+    with tqdm(total=own.trials, initial=len(done), unit="trial", desc=name, disable=not is_watched()) as bar:
         for count in range(len(done), own.trials):
             # By what is done, so that a study that was stopped goes on as if it had not been.
             study.sampler = optuna.samplers.TPESampler(seed=chosen.seed + count)

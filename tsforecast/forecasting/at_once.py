@@ -46,8 +46,8 @@ def forecast(
         >>> tsforecast.forecast(frame, horizon=14)  # doctest: +SKIP
 
     Args:
-        data: A row for each series and time stamp, see `tsforecast.data.read_task`; covariates reach over the horizon.
-            Where none is named, they are the numbers that go on behind the last target of every series.
+        data: A row for each series and time stamp, or its file, see `tsforecast.data.read_task`; covariates reach over
+            the horizon. Where none is named, they are the numbers that go on behind the last target of every series.
         horizon: Steps of a forecast; None for as far as covariates are known, or what is customary at the frequency.
         freq: Frequency in any of its names; None for what the table shows.
         quantiles: Levels between 0 and 1.
@@ -70,17 +70,20 @@ def forecast(
     roles = columns_of(columns)
     has_sums = hierarchy is not None or bool(aggregate)
     read = replace(with_levels(roles, hierarchy), ahead=True)
-    task = read_task(data, freq, horizon, 0, columns=read, beyond=has_sums)
+    if has_sums and start != "common":
+        raise ValueError(f"expected start='common' with a hierarchy or periods, got {start!r}")
+    if start not in ("common", "each"):
+        raise ValueError(f"expected start to be 'common' or 'each', got {start!r}")
+    task = read_task(data, freq, horizon, 0, columns=read, beyond=True)
     if has_sums:
-        if start != "common":
-            raise ValueError(f"expected start='common' with a hierarchy or periods, got {start!r}")
         task, tree = task.ending_together(), None
         if hierarchy is not None:
             tree, task = find_hierarchy(hierarchy, task, roles.items)
         found = with_all_sums(fitted(task, seed), task, tree, aggregate, seed=seed)
         return alike(forecast_frame(found, levels, (), task.columns), data)
-    predictor = fitted(task, seed)
-    return predictor.predict_frame(data, levels, 0, task.columns, start)
+    predictor, ahead = fitted(task, seed), task if start == "each" else task.ending_together()
+    found = list(predictor.predict(ahead.latest, num_samples=0 if predictor.has_marginals else None))
+    return alike(forecast_frame(found, levels, task.targets, task.columns), data)
 
 
 def with_all_sums(

@@ -90,3 +90,10 @@ def test_em_ends_where_the_likelihood_of_durations_is_level(regimes, stages):
     assert float(found.log_likelihood.detach().sum()) == pytest.approx(terms[-1], abs=1e-3)
     (gradient,) = torch.autograd.grad(found.log_likelihood.sum(), logits)
     assert float(gradient.abs().max()) < 1e-3 * len(values)
+
+
+def test_a_single_regime_stays_whatever_its_stages():
+    """Its logarithms are finite: filters multiply them by the zeros of other states."""
+    found = staged(torch.zeros(1, 1, dtype=torch.float64), 2)
+    assert found.isfinite().all()
+    torch.testing.assert_close(found.exp(), torch.eye(2, dtype=torch.float64), atol=1e-30, rtol=0)

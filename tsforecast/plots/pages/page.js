@@ -21,6 +21,33 @@ function stamp(seconds, isDay) {
   return new Date(seconds * 1000).toISOString().slice(0, isDay ? 10 : 16).replace("T", " ");
 }
 
+// Marks of a time axis, of each step from which on: as 5 Nov, not 11/5, and with 24 hours.
+const day = "\n{D} {MMM}", date = "\n{D} {MMM} {YYYY}", minute = " {HH}:{mm}";
+const times = [
+  [31536000, "{YYYY}", null, null, null, null, null, null, 1],
+  [2419200, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [86400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", date, null, day, null, null, null, 1],
+  [1, ":{ss}", date + minute, null, day + minute, null, "\n{HH}:{mm}", null, 1],
+  [0.001, ":{ss}.{fff}", date + minute, null, day + minute, null, "\n{HH}:{mm}", null, 1],
+];
+
+function ticks(plot, splits, axis, space, step) {
+  const digits = [...Array(9).keys()].find((k) => Math.abs(step * 10 ** k - Math.round(step * 10 ** k)) < 1e-6 * 10 ** k * step);
+  const largest = Math.max(...splits.map(Math.abs));
+  if (digits === undefined || largest >= 1e9) return splits.map((value) => value === 0 ? "0" : value.toExponential(2));
+  return splits.map((value) => value.toLocaleString("en", { maximumFractionDigits: digits }));
+}
+
+// As wide as the longest mark, for which a fixed width has no room.
+function room(plot, marks) {
+  plot.ctx.save();
+  plot.ctx.font = plot.axes[1].font[0];
+  const widest = Math.max(0, ...(marks || []).map((mark) => plot.ctx.measureText(mark).width));
+  plot.ctx.restore();
+  return Math.max(62, Math.ceil(widest / devicePixelRatio) + 20);
+}
+
 class Section {
   constructor(host, content) {
     this.charts = content.charts;
@@ -138,7 +165,7 @@ class Section {
       width: host.clientWidth, height: chart.panels.length > 1 ? 200 : phone ? 260 : 340,
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       scales: { x: { time: chart.time } }, series, bands: fills, legend: { show: false },
-      axes: [{ label: chart.time ? undefined : chart.axis }, { size: 62 }],
+      axes: [chart.time ? { values: times } : { label: chart.axis }, { values: ticks, size: room }],
       cursor: { sync: { key: chart.name }, drag: { x: true, y: false } },
       hooks: {
         drawClear: [(plot) => this.marks(plot, chart)],
@@ -182,7 +209,9 @@ class Section {
   }
 
   table(chart) {
-    const box = element("div", this.body, undefined, { className: "wide", tabIndex: 0 });
+    const beside = element("div", this.body, undefined, { className: "table" });
+    const hint = element("p", beside, "Scroll sideways for more columns \u2192", { className: "note" });
+    const box = element("div", beside, undefined, { className: "wide", tabIndex: 0 });
     const table = element("table", box), head = element("tr", element("thead", table)), body = element("tbody", table);
     chart.columns.forEach((name) => element("th", head, name));
     chart.rows.forEach((cells, k) => {
@@ -194,6 +223,7 @@ class Section {
         plot.setCursor({ left: plot.valToPos(x, "x"), top: plot.cursor.top > 0 ? plot.cursor.top : 10 });
       });
     });
+    hint.hidden = box.scrollWidth <= box.clientWidth;
   }
 }
 
