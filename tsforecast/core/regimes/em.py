@@ -1,7 +1,7 @@
 """Expectation-maximisation for Markov-switching regressions of one or several targets, each step in closed form."""
 
 import dataclasses
-from typing import Any
+import functools
 
 import torch
 from jaxtyping import Bool, Float
@@ -229,25 +229,31 @@ def _least_squares(
 ) -> Float[Tensor, "run regime regressor target"]:
     """Return the coefficients that minimise the squares weighted by the regimes' probabilities and precisions."""
     runs, regimes, size, targets = model.coefficient.shape
-    own = [number for number in range(size) if number not in shared]
-    kind: dict[str, Any] = {"dtype": values.dtype, "device": values.device}
-    # Each coefficient of each regime is one of the free numbers: those of the regimes, then those that are shared.
-    choose = torch.zeros(regimes, size, regimes * len(own) + len(shared), **kind)
-    for k in range(regimes):
-        choose[k, own, torch.arange(len(own)) + k * len(own)] = 1
-        choose[k, list(shared), torch.arange(len(shared)) + regimes * len(own)] = 1
+    choose = _chosen(regimes, size, shared).to(values)
     flat = weight.flatten(1).mT
     products = (design.unsqueeze(-1) * design.unsqueeze(-2)).flatten(1)
     moments = (flat @ products).reshape(runs, regimes, size, size)
     cross = (flat @ (design.unsqueeze(-1) * values.unsqueeze(-2)).flatten(1)).reshape(model.coefficient.shape)
     # The smallest solution where regressors are collinear, or a regime is never visited.
     if not shared:  # then targets do not weigh on one another
-        among = torch.einsum("kia,rkij,kjb->rab", choose, moments, choose)
-        free = torch.linalg.pinv(among, hermitian=True) @ torch.einsum("kia,rkio->rao", choose, cross)
+        among = (choose.mT @ moments @ choose).sum(1)
+        free = torch.linalg.pinv(among, hermitian=True) @ (choose.mT @ cross).sum(1)
     else:
         precision = torch.cholesky_inverse(cholesky(model.cov, "the covariance of a regime"))
         among = torch.einsum("kia,rkij,kjb,rkop->raobp", choose, moments, choose, precision)
         towards = torch.einsum("kia,rkip,rkop->rao", choose, cross, precision).flatten(1)
         solved = torch.linalg.pinv(among.flatten(3).flatten(1, 2), hermitian=True) @ towards.unsqueeze(-1)
         free = solved.reshape(runs, -1, targets)
-    return torch.einsum("kia,rao->rkio", choose, free)
+    return choose @ free.unsqueeze(1)
+
+
+@functools.lru_cache(16)
+@torch.inference_mode(False)
+def _chosen(regimes: int, size: int, shared: tuple[int, ...]) -> Float[Tensor, "regime regressor number"]:
+    """Return which free number each coefficient of each regime is: those of the regimes, then the shared ones."""
+    own = [number for number in range(size) if number not in shared]
+    choose = torch.zeros(regimes, size, regimes * len(own) + len(shared))
+    for k in range(regimes):
+        choose[k, own, torch.arange(len(own)) + k * len(own)] = 1
+        choose[k, list(shared), torch.arange(len(shared)) + regimes * len(own)] = 1
+    return choose
