@@ -49,3 +49,11 @@ def test_numbers_are_those_that_made_the_series():
     report = named(RegimeReport(table, pd.DataFrame({"before": [1], "after": [2]}), table), found)
     assert report.changes[["before_name", "after_name"]].iloc[0].tolist() == found["name"].tolist()
     assert set(report.regimes["name"]) == set(found["name"])
+
+
+def test_a_regime_that_is_hardly_there_has_no_numbers():
+    table, entry = example(((0.0, 0.0, 0.1), (0.0, 0.0, 1.0)))
+    found = describe(table.assign(p_3=5e-4), [entry])
+    assert list(found["name"]) == ["calm", "wild", "unvisited"]
+    assert found.loc[2, ["level", "noise", "persistence"]].isna().all()
+    assert found.loc[:1].notna().all(axis=None)

@@ -313,3 +313,9 @@ def test_damaged_files_are_refused(tmp_path):
     torch.save(dataclasses.replace, path)
     with pytest.raises(ValueError, match="damaged or not of tsforecast"):
         load_bandit(path)
+
+
+def test_two_arms_and_one_feature_are_enough():
+    bandit = Bandit(AgentConfig("linear", 2, 1, warm_up=1))
+    list(play(bandit, linear(8, torch.Generator().manual_seed(0), arms=2, features=1)))
+    assert bandit.standing.learnt == 8

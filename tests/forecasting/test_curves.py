@@ -172,11 +172,11 @@ def test_parts_add_up_to_the_forecast(bank):
 def test_a_hot_day_is_no_anomaly_but_a_lost_one_is(bank):
     target, warmth = sales()
     target[280] *= 0.5
-    frame = anomalies([entry(target, warmth, 300)], bank, rate=0.01)
-    assert frame["flagged"][280]
+    frame = anomalies([entry(target, warmth, 300, 150)], bank, rate=0.01)
+    assert frame["flagged"][280 - 150]
     assert frame["flagged"].mean() < 0.05
     inside = (frame["value"] > frame["lower"]) & (frame["value"] < frame["upper"])
-    assert inside[200:].mean() > 0.9
+    assert inside[200 - 150 :].mean() > 0.9
 
 
 def test_intervals_hold_the_uncertainty_of_coefficients():

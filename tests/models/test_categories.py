@@ -67,9 +67,10 @@ def oracle_of(entries, truth, rows, stay):
 
 @pytest.fixture(scope="module")
 def calm_and_wild():
-    """Series of calm and wild times, their regimes, and an `sgls` by default."""
+    """Series of calm and wild times, their regimes, and an `sgls` by default, after a short training."""
     entries, truth = simulated(CALM_WILD)
-    return entries, truth, StateSpaceEstimator("sgls", "D", 5, seed=0, trainer_kwargs=TRAINER).train(entries)
+    estimator = StateSpaceEstimator("sgls", "D", 5, seed=0, num_batches_per_epoch=5, trainer_kwargs=TRAINER)
+    return entries, truth, estimator.train(entries)
 
 
 def test_sgls_finds_calm_and_wild_times_without_an_option(calm_and_wild):

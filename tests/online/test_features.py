@@ -125,6 +125,15 @@ def test_one_outlier_of_any_size_at_any_place_hardly_moves_location_and_scale(pl
     assert abs((found.deviation / clean.deviation).mean() - 1) < 0.05
 
 
+@pytest.mark.parametrize("count", [4, 15, 16])
+def test_an_outlier_among_the_first_values_is_left_out_of_all_their_moments(count):
+    data = np.random.default_rng(3).normal(size=(count, 1))
+    data[2] = 1e6
+    found, _ = after(data)
+    others = np.delete(data, 2)
+    np.testing.assert_allclose([found.mean.item(), found.deviation.item()], [others.mean(), others.std()])
+
+
 def test_a_value_without_precedent_counts_as_missing_and_a_few_of_them_are_believed():
     statistics, _ = after(np.random.default_rng(4).normal(size=(100, 1)))
     missing, scaled = [], None

@@ -1,6 +1,7 @@
 """Effects of covariates: bases, the regression, and the way there and back."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -150,12 +151,14 @@ def test_a_series_in_pieces_has_the_effects_of_the_whole(found):
     np.testing.assert_allclose(ahead[MEMORY], first[MEMORY])
 
 
-def test_it_is_kept_as_json(found):
+@pytest.mark.parametrize("lowest", [0.0, -np.inf])
+def test_it_is_kept_as_json(found, lowest):
     target, warmth, _ = load(seed=4, steps=100)
+    found = replace(found, lowest=lowest)
     again = Effects.of_record(json.loads(json.dumps(found.record)))
-    np.testing.assert_array_equal(
-        again.adjusted(entry(target, warmth))["effect"], found.adjusted(entry(target, warmth))["effect"]
-    )
+    ours, theirs = (one.adjusted(entry(target, warmth)) for one in (again, found))
+    for name in ("effect", "link"):
+        np.testing.assert_array_equal(ours[name], theirs[name])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@
 #include "mixture.h"
 #include "propose.h"
 #include "push.h"
+#include "regimes.h"
 #include "structural.h"
 
 #define BOTH(name) \
@@ -26,5 +27,6 @@ BOTH(structural_forward)
 BOTH(structural_backward)
 BOTH(innovation_forward)
 BOTH(innovation_backward)
+BOTH(regimes_smooth)
 
 extern "C" int64_t mixture_quantiles_float64(const int64_t* sizes, void** p) { return mixture_quantiles(sizes, p); }

@@ -1,13 +1,14 @@
 """Expectation-maximisation for Markov-switching regressions of one or several targets, each step in closed form."""
 
 import dataclasses
-from typing import Any
+import functools
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
+from tsforecast.core.kernels import regimes as compiled
 from tsforecast.core.linalg import LOG_2PI, cholesky, symmetrise
 from tsforecast.core.regimes.chain import stationary
 from tsforecast.core.regimes.stages import moves, of_regimes, spread, staged
@@ -115,32 +116,58 @@ def expected(
     if observed is not None:
         density = torch.where(observed[:, None, :, None], density, 0.0)
     most = density.amax(-1, keepdim=True)
-    density = (density - most).exp()
-    tiny, stages = torch.finfo(values.dtype).tiny, model.stages
-    density = density.repeat_interleave(stages, -1)
+    stages = model.stages
+    density = (density - most).exp().repeat_interleave(stages, -1)
     transition = staged(model.log_transition, stages).exp()
     initial = stationary(model.log_transition) if model.initial is None else model.initial
-    start = spread(initial, stages).exp().unsqueeze(-2).expand(-1, values.shape[1], -1)
-    belief, forward, gains = start, [], []
-    for now in density.unbind():
-        belief = belief @ transition * now
-        gain = belief.sum(-1, keepdim=True).clamp_min(tiny)
-        belief = belief / gain
-        forward.append(belief)
-        gains.append(gain)
-    later, ahead, moved = torch.ones_like(belief), [], []
-    for now, gain in zip(reversed(density.unbind()), reversed(gains), strict=True):
-        ahead.append(later)
-        moved.append(now * later / gain)
-        later = moved[-1] @ transition.mT
-    after = torch.stack(forward)
-    weight = of_regimes(after * torch.stack(ahead[::-1]), stages)
+    start = spread(initial, stages).exp()
+    found = compiled.smooth(transition, density, start)
+    weight, gain, pairs, first = smooth(transition, density, start) if found is None else found
+    weight = of_regimes(weight, stages)
     if observed is not None:
         weight = weight * observed[:, None, :, None]
-    before = torch.cat([start.unsqueeze(0), after[:-1]])
-    pairs = torch.einsum("trsi,trsj->rij", before, torch.stack(moved[::-1])) * transition
-    log_likelihood = (torch.stack(gains).log() + most).sum((0, -1))
-    return Expected(weight, moves(pairs, stages), of_regimes((start * later).mean(-2), stages), log_likelihood)
+    log_likelihood = (gain.log() + most.squeeze(-1)).sum(0)
+    before = of_regimes(start * first.mean(-2), stages)
+    return Expected(weight, moves(pairs.sum(1), stages), before, log_likelihood)
+
+
+def smooth(
+    transition: Float[Tensor, "run state another_state"],
+    density: Float[Tensor, "time run series state"],
+    start: Float[Tensor, "run state"],
+) -> tuple[
+    Float[Tensor, "time run series state"],
+    Float[Tensor, "time run series"],
+    Float[Tensor, "run series state another_state"],
+    Float[Tensor, "run series state"],
+]:
+    """Return what is known of states given all steps, by probabilities forward and backward.
+
+    Args:
+        transition: p(s_t = j | s_{t-1} = i) in row i and column j.
+        density: p(y_t | s_t), up to a factor of each step.
+        start: p(s_0), before the first step.
+
+    Returns:
+        p(s_t | y_1 .. y_T); p(y_t | y_1 .. y_{t-1}) up to that factor; the expected number of steps from state to
+        state; and p(y_1 .. y_T | s_0) / p(y_1 .. y_T).
+    """
+    tiny = torch.finfo(density.dtype).tiny
+    begin = start.unsqueeze(-2).expand(density.shape[1:])
+    belief, forward, gains = begin, [], []
+    for now in density.unbind():
+        belief = belief @ transition * now
+        gains.append(belief.sum(-1, keepdim=True).clamp_min(tiny))
+        belief = belief / gains[-1]
+        forward.append(belief)
+    later, behind, ahead = torch.ones_like(belief), [], []
+    for now, gain in zip(reversed(density.unbind()), reversed(gains), strict=True):
+        behind.append(later)
+        ahead.append(now * later / gain)
+        later = ahead[-1] @ transition.mT
+    before, after = torch.stack([begin, *forward[:-1]]), torch.stack(forward)
+    pairs = torch.einsum("trsi,trsj->rsij", before, torch.stack(ahead[::-1])) * transition.unsqueeze(1)
+    return after * torch.stack(behind[::-1]), torch.stack(gains).squeeze(-1), pairs, later
 
 
 def maximised(
@@ -202,25 +229,31 @@ def _least_squares(
 ) -> Float[Tensor, "run regime regressor target"]:
     """Return the coefficients that minimise the squares weighted by the regimes' probabilities and precisions."""
     runs, regimes, size, targets = model.coefficient.shape
-    own = [number for number in range(size) if number not in shared]
-    kind: dict[str, Any] = {"dtype": values.dtype, "device": values.device}
-    # Each coefficient of each regime is one of the free numbers: those of the regimes, then those that are shared.
-    choose = torch.zeros(regimes, size, regimes * len(own) + len(shared), **kind)
-    for k in range(regimes):
-        choose[k, own, torch.arange(len(own)) + k * len(own)] = 1
-        choose[k, list(shared), torch.arange(len(shared)) + regimes * len(own)] = 1
+    choose = _chosen(regimes, size, shared).to(values)
     flat = weight.flatten(1).mT
     products = (design.unsqueeze(-1) * design.unsqueeze(-2)).flatten(1)
     moments = (flat @ products).reshape(runs, regimes, size, size)
     cross = (flat @ (design.unsqueeze(-1) * values.unsqueeze(-2)).flatten(1)).reshape(model.coefficient.shape)
     # The smallest solution where regressors are collinear, or a regime is never visited.
     if not shared:  # then targets do not weigh on one another
-        among = torch.einsum("kia,rkij,kjb->rab", choose, moments, choose)
-        free = torch.linalg.pinv(among, hermitian=True) @ torch.einsum("kia,rkio->rao", choose, cross)
+        among = (choose.mT @ moments @ choose).sum(1)
+        free = torch.linalg.pinv(among, hermitian=True) @ (choose.mT @ cross).sum(1)
     else:
         precision = torch.cholesky_inverse(cholesky(model.cov, "the covariance of a regime"))
         among = torch.einsum("kia,rkij,kjb,rkop->raobp", choose, moments, choose, precision)
         towards = torch.einsum("kia,rkip,rkop->rao", choose, cross, precision).flatten(1)
         solved = torch.linalg.pinv(among.flatten(3).flatten(1, 2), hermitian=True) @ towards.unsqueeze(-1)
         free = solved.reshape(runs, -1, targets)
-    return torch.einsum("kia,rao->rkio", choose, free)
+    return choose @ free.unsqueeze(1)
+
+
+@functools.lru_cache(16)
+@torch.inference_mode(False)
+def _chosen(regimes: int, size: int, shared: tuple[int, ...]) -> Float[Tensor, "regime regressor number"]:
+    """Return which free number each coefficient of each regime is: those of the regimes, then the shared ones."""
+    own = [number for number in range(size) if number not in shared]
+    choose = torch.zeros(regimes, size, regimes * len(own) + len(shared))
+    for k in range(regimes):
+        choose[k, own, torch.arange(len(own)) + k * len(own)] = 1
+        choose[k, list(shared), torch.arange(len(shared)) + regimes * len(own)] = 1
+    return choose
