@@ -17,6 +17,7 @@ from tsforecast.models.records import Batch
 
 _EMITTED = 0.1  # scale of the noise of the emission, by that of the calmest regime
 _STILL = -2.0  # logarithm of the scales of noises of components by that
+_LEAST_OF_PRIOR = 1e-3  # scale of the noise of the observation by that of the prior: float32 has seven digits
 _LEAST = 1e-3  # probability to go from regime to regime
 
 
@@ -61,8 +62,15 @@ class RegimeStart:
         adopt(dynamics, model)
         level = values[seen.all(-1)]
         dynamics.prior_mean[: targets * len(lags)] = level.mean(0).repeat(len(lags)).to(dynamics.prior_mean)
-        spread = level.std(0, correction=0).clamp_min(1e-6).log().repeat(len(lags))
-        dynamics.prior_log_inverse_scale[: targets * len(lags)] = -spread.to(dynamics.prior_mean)
+        spread = level.std(0, correction=0).clamp_min(1e-6)
+        known = spread.log().repeat(len(lags)).to(dynamics.prior_mean)
+        dynamics.prior_log_inverse_scale[: targets * len(lags)] = -known
+        if dynamics.issm is not None:
+            factors, scales = dynamics.mixture.bases["factor"].zero_(), dynamics.issm.parameters_of_series.population
+            calmest = model.cov.diagonal(dim1=-2, dim2=-1).amin(0).sqrt()
+            observed = torch.maximum(_EMITTED * calmest, _LEAST_OF_PRIOR * spread).log()
+            scales[: factors.shape[-1]] = observed + _STILL
+            scales[factors.shape[-1] - 1] = observed
 
 
 def adopt(dynamics: SwitchingBases, model: SwitchingRegression) -> None:
@@ -87,13 +95,9 @@ def adopt(dynamics: SwitchingBases, model: SwitchingRegression) -> None:
     read = torch.zeros_like(bases["emission"])
     read[:, :, :targets] = torch.eye(targets)
     bases["emission"].copy_(read)
-    emitted = (_EMITTED * deviation.amin(0)).log().clamp_min(0.5 - LARGEST_LOG_SCALE)
-    if dynamics.issm is None:
-        bases["emission_noise"].copy_(-emitted.expand_as(bases["emission_noise"]))
-    else:
-        bases["factor"].zero_()
-        scales = dynamics.issm.parameters_of_series.population[: bases["factor"].shape[-1]]
-        scales.copy_(emitted + scales.new_tensor([_STILL] * (len(scales) - 1) + [0.0]))
+    if "emission_noise" in bases:
+        emitted = -(_EMITTED * deviation.amin(0)).log()
+        bases["emission_noise"].copy_(emitted.clamp_max(LARGEST_LOG_SCALE - 0.5).expand_as(bases["emission_noise"]))
     dynamics.emission_inputs.zero_()
     chain = dynamics.dynamics
     assert chain.stay is not None
