@@ -316,6 +316,11 @@ def test_series_are_weighed_as_the_user_says():
         StateSpaceEstimator("auto", "M", 4, series_weights="large")
 
 
+def test_a_preset_is_no_option_of_a_member():
+    assert Candidate("rsgls-issm", {"num_bases": 2}).member == "rsgls-issm num_bases=2"
+    assert Candidate("rsgls-issm", {"preset": "best"}).member is None
+
+
 def test_windows_of_all_candidates_score_as_much_unless_they_say(monkeypatch):
     """A pool trains its members on the same windows: a gls among them is not trained farther by itself."""
     trained = []

@@ -117,6 +117,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "sgls",
         {**_DENSE, "switch": "categorical", "switch_dim": 3, "components": "damped_level+day_of_week"},
     ),
+    "rsgls-issm-categorical": (
+        "rsgls-issm",
+        {**_COMPONENTS, "switch": "categorical", "switch_dim": 2, "state_dim": 2},
+    ),
     "rsgls-components": ("rsgls", {**_DENSE, "components": "level+day_of_week", "series_scales": True}),
     "arsgls-components": ("arsgls", {**_AUXILIARY, "components": "level+day_of_week", "skip": True, "stable": True}),
     "arsgls-components-decoded": ("arsgls", {**_AUXILIARY, "components": "trend+cycle_of_90_with_2_harmonics"}),

@@ -3,11 +3,13 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from tests.forecasting.test_regime_choice import CALM_WILD, simulated
 from tests.models.cases import entries_of, make_batch, make_model
+from tsforecast.analysis.explain import explain
 from tsforecast.analysis.regime_names import describe
 from tsforecast.analysis.regimes import regimes
 from tsforecast.core.regimes import chain
@@ -16,6 +18,7 @@ from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.models.parts.categories import adopt
 
 TRAINER = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
+CATEGORICAL: Any = {"switch": "categorical"}
 KIND: Any = {"dtype": torch.float64}
 
 
@@ -83,6 +86,37 @@ def test_sgls_finds_calm_and_wild_times_without_an_option(calm_and_wild):
     names: Any = describe(table, entries)["name"]
     assert names[0].startswith("calm")
     assert names[1].startswith("wild")
+
+
+def test_rsgls_issm_finds_them_beside_its_components(calm_and_wild):
+    """As `sgls` does, where its categories are asked for; a level and a season are still parts of its fit."""
+    entries, truth, _ = calm_and_wild
+    options: Any = {**CATEGORICAL, "switch_dim": 2, "state_dim": 1, "scaling": "training", "trainer_kwargs": TRAINER}
+    predictor = StateSpaceEstimator("rsgls-issm", "D", 5, seed=0, num_batches_per_epoch=1, **options).train(entries)
+    chance, oracle = max(truth.mean(), 1 - truth.mean()), oracle_of(entries, truth, CALM_WILD, 0.97)
+    assert accuracy_of(regimes(predictor, entries), truth) > oracle - 0.1 * (oracle - chance)
+    short = [entries[0] | {"target": entries[0]["target"][:30]}]
+    assert {"level", "day_of_week", "rest"} <= {*explain(predictor, short)["part"]}
+
+
+def test_float32_holds_the_first_update_of_a_wide_prior():
+    """Series far from each other, each with small changes: the observation has a share of the prior's scale."""
+    model = make_model("rsgls-issm-categorical", scaling="none")
+    entries = entries_of("rsgls-issm-categorical")
+    for k, entry in enumerate(entries):
+        entry["target"] = 1e4 * k + 0.01 * entry["target"]
+    model.begin(model.inference, make_batch(model, entries))
+    observed = model.dynamics.issm.parameters_of_series.population[len(model.dynamics.issm.structure.noise_names) - 1]
+    prior = -model.dynamics.prior_log_inverse_scale[0]
+    torch.testing.assert_close((observed - prior).exp(), torch.tensor(1e-3, **KIND))
+
+
+def test_rsgls_issm_of_hours_has_no_categories_unless_asked_for():
+    """Its seasons have so many states that they would take too long."""
+    entries, _ = simulated(CALM_WILD, steps=100, series=2)
+    hours = [{**entry, "start": pd.Period("2024-01-01", "h")} for entry in entries]
+    found = [StateSpaceEstimator("rsgls-issm", "h", 5, seed=0, **one).settled(hours) for one in ({}, CATEGORICAL)]
+    assert [one.hyperparameters.get("switch", "gaussian") for one in found] == ["gaussian", "categorical"]
 
 
 def test_a_training_goes_on_with_the_regimes_of_its_predictor(calm_and_wild):

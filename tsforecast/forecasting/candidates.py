@@ -19,7 +19,7 @@ _LINEAR_EPOCHS = 4  # of a model with particles, before these
 _STEPS, _LONG_WINDOW, _LEAST_BATCH = 6400, 200, 8  # of a batch of a bank, where its windows are long
 _SPARED = 3  # horizons at the end that a comparison may take
 _EPOCHS = 20  # of a candidate that begins without learnt parameters, also where it is trained in the end
-_OF_WINDOWS = frozenset({"train_length", "train_horizon"})
+_OF_ESTIMATOR = frozenset({"train_length", "train_horizon", "preset"})
 CONDITIONED = {"max_epochs": 0}  # of a bank whose parameters stay those that other series have taught
 _POOLED = ("issm", "gls", "rsgls-issm")  # members of a pool beside a bank
 _OF_DAYS = "damped_level+hour_of_day"  # fits the sun and the weather, which know no weekdays
@@ -42,12 +42,12 @@ class Candidate:
         """Return the candidate as a member of a pool; None where it can be none.
 
         A bank in a pool stays at the parameters that it begins with. How training windows are cut is the same for all
-        members.
+        members, and none has a preset.
         """
         own = {name: value for name, value in self.options.items() if name != "max_epochs"}
         if self.model == "bank":
             return str(Candidate("bank", {**own, "learning_rate": 0})) if "max_epochs" in self.options else None
-        return str(Candidate(self.model, own)) if self.model in _POOLED and not _OF_WINDOWS & set(own) else None
+        return str(Candidate(self.model, own)) if self.model in _POOLED and not _OF_ESTIMATOR & set(own) else None
 
     def __str__(self) -> str:
         return " ".join([self.model, *(f"{name}={value}" for name, value in self.options.items())])

@@ -9,6 +9,7 @@ from tsforecast.forecasting.lengths import context_by_frequency
 from tsforecast.models import MODELS, options_of
 
 SWITCHING = ("sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")  # models that have presets
+OF_CATEGORIES = ("sgls", "rsgls-issm")  # those whose switch may be categorical
 BEST = "best"
 NONE = "none"
 PRESETS = (BEST, "fast", "paper", NONE)
@@ -40,7 +41,7 @@ def preset(
 
     - `best`: the linear model inside is trained first, alone and in closed form, on the CRPS of its forecasts. Then all
       learns on paths of switches, through the last two horizons of a window; regimes last, and the gradient counts that
-      particles are drawn again. Below a day one target has components beside a small dense state. Where an `sgls` has
+      particles are drawn again. Below a day one target has components beside a small dense state. Where data show
       regimes, it is that of `of_categories`.
     - `fast`: the same with half of the epochs of the linear model, five of all, and five particles. Learning rates fall
       faster where the loss falls no longer.
@@ -76,6 +77,11 @@ def preset(
     found = _following(found, given)
     if max_epochs is not None and "linear_epochs" in found:
         found |= {"max_epochs": max_epochs, "linear_epochs": min(found["linear_epochs"], int(_LINEAR * max_epochs))}
+    return _known(model, found)
+
+
+def _known(model: str, found: Options) -> Options:
+    """Return those options that a model, the estimator or the trainer has."""
     known = {*options_of(MODELS[model]), *_OF_RUN}
     return {option: value for option, value in found.items() if option in known}
 
@@ -131,20 +137,21 @@ def _best(model: str, freq: str, horizon: int, below_a_day: bool, num_targets: i
     return found | {"learning_rate": 0.05, "linear_epochs": 30, "max_epochs": 42}
 
 
-def of_categories(max_epochs: int | None = None) -> Options:
+def of_categories(model: str, max_epochs: int | None = None) -> Options:
     """Return the options of `best` with a categorical switch, whose sizes and units the data say.
 
     Training begins at regimes that EM has found, so it is short.
 
     Args:
+        model: One of `OF_CATEGORIES`.
         max_epochs: Length of the training, where it is given.
     """
     found: Options = {"switch": "categorical", "objective": "likelihood", "persistence": 0.95}
     found |= {"learning_rate": 0.01, "network_learning_rate": 0.001, "matrix_learning_rate": 0.0005}
     found |= {"context_length": _OF_REGIMES, "history_length": _OF_REGIMES, "hidden": 8, "embedding_dim": 2}
-    found |= {"num_particles": 50, "forecast_particles": 200}
+    found |= {"num_particles": 50}
     found |= {"batch_size": 32, "num_batches_per_epoch": 8, "gradient_clip_val": 1.0}
-    return found | {"max_epochs": EPOCHS_OF_CATEGORIES if max_epochs is None else max_epochs}
+    return _known(model, found | {"max_epochs": EPOCHS_OF_CATEGORIES if max_epochs is None else max_epochs})
 
 
 def _following(found: Options, given: Mapping[str, Any]) -> Options:

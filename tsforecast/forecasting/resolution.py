@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tsforecast.data.buckets.streamed import StreamedEntries
-from tsforecast.data.calendar.frequency import default_season
+from tsforecast.data.calendar.frequency import calendar_unit, default_season
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting import grid_training, presets
 from tsforecast.forecasting.arguments import AUTO
@@ -74,7 +74,7 @@ def with_preset(
         selection = _structure(estimator, data, has_components, regimes)
         chosen = selection and selection.chosen
     if chosen and regimes and chosen.model == model:
-        found = presets.of_categories(epochs) | regimes
+        found = presets.of_categories(model, epochs) | regimes
     elif chosen and has_components:
         found |= {option: value for option, value in chosen.options.items() if option != "max_epochs"}
     options = {option: value for option, value in found.items() if option not in given}
@@ -109,13 +109,16 @@ def with_regimes(
 def _regimes(
     estimator: AbstractEstimator, data: Any, from_predictor: StateSpacePredictor | None
 ) -> dict[str, Any] | None:
-    """Return the options of an `sgls` with a categorical switch that data show; None where there may be none."""
+    """Return the options of a categorical switch that data show; None where there may be none."""
     arguments = estimator.__init_args__
-    if arguments["model"] != "sgls":
+    model = arguments["model"]
+    if model not in presets.OF_CATEGORIES:
         return None
-    given = {name: arguments[name] for name in options_of(MODELS["sgls"]) if arguments.get(name) is not None}
+    given = {name: arguments[name] for name in options_of(MODELS[model]) if arguments.get(name) is not None}
     own = given if from_predictor is None else getattr(from_predictor.network, "hyperparameters", {})
     wanted = own.get("switch")
+    if model == "rsgls-issm" and not wanted and calendar_unit(estimator.freq)[1] in ("h", "min"):
+        return None  # seasons of hours have so many states that the filter of each category takes long
     if wanted == "gaussian" or not (wanted or given.keys() <= _OF_BOTH_SWITCHES):
         return None
     found = {name: own[name] for name in _OF_CATEGORIES if name in own}
@@ -145,7 +148,9 @@ def _structure(
         None without a choice.
     """
     compared = structures(_compared(estimator, data), has_components)
-    compared += [] if regimes is None else [Candidate("sgls", {"preset": presets.BEST, **regimes})]
+    compared += (
+        [] if regimes is None else [Candidate(estimator.__init_args__["model"], {"preset": presets.BEST, **regimes})]
+    )
     if len(compared) < 2:
         return None
     names = ("accelerator", "devices", "gradient_clip_val")

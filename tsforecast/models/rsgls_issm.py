@@ -4,6 +4,7 @@ from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import Auxiliary
 from tsforecast.models.parts.bounds import one_of
+from tsforecast.models.parts.categories import begin_of
 from tsforecast.models.parts.component_names import component_names
 from tsforecast.models.parts.dense import DenseSwitch
 from tsforecast.models.parts.monte_carlo import ParticleInference
@@ -21,6 +22,7 @@ class RSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
     The switch s_t = F(s_{t-1}) x_{t-1} + f(s_{t-1}, u_t) + noise multiplies the scales of all noise sources by a
     mixture of base factors. Scales, dampings and prior of each series are those of an ISSM (see `ISSMForecaster`). The
     model equals this ISSM while the factors are one. It may be trained as such, in closed form, in its first epochs.
+    In the categorical form an autoregression is added, whose coefficients switch with the noises, see `SGLSForecaster`.
 
     Args:
         data: What the estimator finds out about the data.
@@ -38,9 +40,12 @@ class RSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
             last, such as volatility, are found with a share near 1.
         recurrence: How the next switch depends on the state: "exact", "paper" or "none". "paper" does not condition the
             state on the switch that depends on it. That biases the likelihood, and is there for comparison.
+        switch: "gaussian" or "categorical"; a categorical one has no recurrence, and looks at the observation.
+        state_dim: Size of a dense state beside the components: the lags of the autoregression of each category.
+        starts: Number of runs of EM at the best of which categories begin; 0 for none.
 
     Raises:
-        ValueError: If an option is not known or out of its range.
+        ValueError: If an option is not known or out of its range, or two do not go together.
     """
 
     def __init__(
@@ -58,11 +63,15 @@ class RSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
         proposal: str = "encoder",
         persistence: float = 0.0,
         recurrence: str = "exact",
+        switch: str = "gaussian",
+        state_dim: int = 0,
+        starts: int = 4,
     ) -> None:
         one_of(("encoder", "bootstrap"), proposal=proposal)
+        begin = begin_of(switch, starts, training)
         names = "+".join(component_names(components, data.freq))
         dense = DenseSwitch(
-            state_dim=0,
+            state_dim=state_dim,
             components=names,
             num_bases=num_bases,
             switch_dim=switch_dim,
@@ -72,14 +81,16 @@ class RSGLSISSMForecaster(AbstractForecaster[ParticleInference]):
             persistence=persistence,
         )
         bases = dense.bases(data, Auxiliary(data.num_targets), begins_linear=True)
-        dynamics = SwitchingBases(bases, dense, recurrence=recurrence)
-        units = Units(data, scaling)
-        inference = ParticleInference(dynamics, units, particles, training.objective, training.gradient_length)
+        categorical = begin is not None
+        recurrence = "none" if categorical else recurrence
+        dynamics = SwitchingBases(bases, dense, recurrence=recurrence, categorical=categorical)
+        of_loss = (training.objective, training.gradient_length)
+        inference = ParticleInference(dynamics, Units(data, scaling), particles, *of_loss, is_collapsed=categorical)
         groups = ParameterGroups(
             training.learning_rate,
             ("inputs.", "mixture.", "dynamics.", "proposal_network."),
             training.network_learning_rate,
             linear_epochs=training.linear_epochs,
         )
-        super().__init__(data, (training, scaling, particles), inference, groups)
+        super().__init__(data, (training, scaling, particles), inference, groups, begin)
         self.save_hyperparameters(ignore=RECORDS)

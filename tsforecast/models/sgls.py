@@ -3,8 +3,8 @@
 from tsforecast.models.base import AbstractForecaster
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import Auxiliary, check_auxiliary, make_auxiliary
-from tsforecast.models.parts.bounds import at_least, one_of
-from tsforecast.models.parts.categories import RegimeStart, collapsed_loss
+from tsforecast.models.parts.bounds import one_of
+from tsforecast.models.parts.categories import begin_of
 from tsforecast.models.parts.dense import ADVICE, DenseSwitch, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
 from tsforecast.models.parts.monte_carlo import ParticleInference
@@ -24,10 +24,10 @@ def _inference(
     particles: Particles,
     training: DenseTraining | AuxiliaryTraining,
     stable: bool,
-    is_categorical: bool = False,
+    is_collapsed: bool = False,
 ) -> ParticleInference:
     """Return inference by particles, with advice where transitions may expand."""
-    options = {"likelihood": collapsed_loss if is_categorical else None, "advice": "" if stable else ADVICE}
+    options = {"advice": "" if stable else ADVICE, "is_collapsed": is_collapsed}
     return ParticleInference(dynamics, units, particles, training.objective, training.gradient_length, **options)
 
 
@@ -47,7 +47,7 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
             "categorical", each of `switch_dim` categories has its own matrices, and the proposal given the observation
             tries them all. Training is then by the likelihood of Kim's filter, without random numbers.
         starts: Number of runs of EM at the best of which categories begin, as autoregressions whose lags the state
-            holds; 0 for none. Components beside the state have no such beginning.
+            holds; 0 for none. Components beside the state are quiet then.
 
     Raises:
         ValueError: If an option is not known or out of its range, or two do not go together.
@@ -64,21 +64,14 @@ class SGLSForecaster(AbstractForecaster[ParticleInference]):
         switch: str = "gaussian",
         starts: int = 4,
     ) -> None:
-        one_of(("gaussian", "categorical"), switch=switch)
         one_of(("encoder", "bootstrap"), proposal=dense.proposal)
-        at_least(0, starts=starts)
-        if switch == "categorical" and training.objective == "crps":  # which category is drawn has no derivative
-            raise ValueError(
-                "the CRPS of paths teaches nothing about categorical switches: take objective 'likelihood'"
-            )
-        categorical = switch == "categorical"
+        begin = begin_of(switch, starts, training)
         dynamics = SwitchingBases(
             dense.bases(data, Auxiliary(data.num_targets), bool(training.linear_epochs)),
             dense,
-            categorical=categorical,
+            categorical=begin is not None,
         )
-        inference = _inference(dynamics, Units(data, scaling), particles, training, dense.stable, categorical)
-        begin = RegimeStart(starts, training.seed or 0) if categorical else None
+        inference = _inference(dynamics, Units(data, scaling), particles, training, dense.stable, begin is not None)
         groups = dense_groups(training, _NETWORKS)
         super().__init__(data, (training, scaling, particles, dense), inference, groups, begin)
         self.save_hyperparameters(ignore=RECORDS)

@@ -14,6 +14,10 @@ from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.particles.state import ParticleState
 
+# Deviations of a Gaussian by which the centre of a mixture is away from it at most: the square of more has no digits
+# left in float32 for its own variance.
+_FURTHEST = 1e3
+
 
 @register_record
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +131,7 @@ def _merged(log_weight: Float[Tensor, "history series"], states: Gaussian, regim
     mean = states.mean.expand(*batch, -1).reshape(shape).unflatten(0, (-1, regimes))
     cov = states.cov.expand(*batch, -1, -1).reshape(*shape, shape[-1]).unflatten(0, (-1, regimes))
     centre = mean[:, 0] + (share * (mean - mean[:, :1])).sum(1)  # where all agree, they do so without rounding
-    spread = mean - centre.unsqueeze(1)
+    furthest = _FURTHEST * cov.detach().diagonal(dim1=-2, dim2=-1).amax(1, keepdim=True).sqrt()
+    spread = (mean - centre.unsqueeze(1)).clamp(-furthest, furthest)
     cov = (share.unsqueeze(-1) * (cov + spread.unsqueeze(-1) * spread.unsqueeze(-2))).sum(1)
     return _Merged(total, Gaussian(centre, symmetrise(cov)))

@@ -1,30 +1,31 @@
-"""Categories of a switch: their beginning at autoregressions that EM finds, and their likelihood by Kim's filter."""
+"""Categories of a switch: their beginning at autoregressions that EM finds."""
 
 import dataclasses
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from tsforecast.core.particles.categorical import CategoricalSwitching
-from tsforecast.core.regimes import collapse
 from tsforecast.core.regimes.chain import stationary
 from tsforecast.core.regimes.em import SwitchingRegression
+from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE
 from tsforecast.models.parts.markov_fit import Kind, fit, lags_of, ordered, regression
 from tsforecast.models.parts.monte_carlo import ParticleInference
-from tsforecast.models.parts.objectives import negative_log_likelihood
+from tsforecast.models.parts.optimisation import DenseTraining, SwitchingTraining
 from tsforecast.models.parts.switching_bases import SwitchingBases
 from tsforecast.models.parts.units import scaled
-from tsforecast.models.records import Batch, Series
+from tsforecast.models.records import Batch
 
 _EMITTED = 0.1  # scale of the noise of the emission, by that of the calmest regime
+_STILL = -2.0  # logarithm of the scales of noises of components by that
+_LEAST_OF_PRIOR = 1e-3  # scale of the noise of the observation by that of the prior: float32 has seven digits
 _LEAST = 1e-3  # probability to go from regime to regime
 
 
 @dataclasses.dataclass(frozen=True)
 class RegimeStart:
     """Sets the parameters of a dense system from its first batch, once. Its state then holds the last values.
+
+    Components beside it have hardly any noise at first, and the observation has little.
 
     Attributes:
         starts: Number of runs of EM, each from other regimes; 0 for none.
@@ -45,7 +46,7 @@ class RegimeStart:
         dynamics = inference.dynamics
         assert isinstance(dynamics, SwitchingBases)
         targets, states = dynamics.emits.emitted_dim, dynamics.bases.state_dim
-        if bool(dynamics.is_begun) or not self.starts or dynamics.issm is not None or states < targets:
+        if bool(dynamics.is_begun) or not self.starts or states < targets:
             return
         dynamics.is_begun.fill_(True)
         time_slice, units = inference.slice_of(batch, "both"), inference.scale_of(batch)
@@ -61,15 +62,22 @@ class RegimeStart:
         adopt(dynamics, model)
         level = values[seen.all(-1)]
         dynamics.prior_mean[: targets * len(lags)] = level.mean(0).repeat(len(lags)).to(dynamics.prior_mean)
-        spread = level.std(0, correction=0).clamp_min(1e-6).log().repeat(len(lags))
-        dynamics.prior_log_inverse_scale[: targets * len(lags)] = -spread.to(dynamics.prior_mean)
+        spread = level.std(0, correction=0).clamp_min(1e-6)
+        known = spread.log().repeat(len(lags)).to(dynamics.prior_mean)
+        dynamics.prior_log_inverse_scale[: targets * len(lags)] = -known
+        if dynamics.issm is not None:
+            factors, scales = dynamics.mixture.bases["factor"].zero_(), dynamics.issm.parameters_of_series.population
+            calmest = model.cov.diagonal(dim1=-2, dim2=-1).amin(0).sqrt()
+            observed = torch.maximum(_EMITTED * calmest, _LEAST_OF_PRIOR * spread).log()
+            scales[: factors.shape[-1]] = observed + _STILL
+            scales[factors.shape[-1] - 1] = observed
 
 
 def adopt(dynamics: SwitchingBases, model: SwitchingRegression) -> None:
     """Write autoregressions into the parameters: the newest values are the first states, older ones follow.
 
     Args:
-        dynamics: Of categories, without components.
+        dynamics: Of categories.
         model: Their regressors are 1, and the lags of all targets, the newest first.
     """
     bases, like = dynamics.mixture.bases, dynamics.mixture.bases["transition"]
@@ -87,8 +95,9 @@ def adopt(dynamics: SwitchingBases, model: SwitchingRegression) -> None:
     read = torch.zeros_like(bases["emission"])
     read[:, :, :targets] = torch.eye(targets)
     bases["emission"].copy_(read)
-    emitted = -(_EMITTED * deviation.amin(0)).log()
-    bases["emission_noise"].copy_(emitted.clamp_max(LARGEST_LOG_SCALE - 0.5).expand_as(bases["emission_noise"]))
+    if "emission_noise" in bases:
+        emitted = -(_EMITTED * deviation.amin(0)).log()
+        bases["emission_noise"].copy_(emitted.clamp_max(LARGEST_LOG_SCALE - 0.5).expand_as(bases["emission_noise"]))
     dynamics.emission_inputs.zero_()
     chain = dynamics.dynamics
     assert chain.stay is not None
@@ -99,10 +108,21 @@ def adopt(dynamics: SwitchingBases, model: SwitchingRegression) -> None:
     chain.first.bias.copy_(stationary(model.log_transition))
 
 
-def collapsed_loss(inference: ParticleInference, batch: Batch) -> Float[Tensor, " series"]:
-    """Return the negative log-likelihood per observed value by Kim's filter, see `core.regimes.collapse`."""
-    time_slice, units = inference.slice_of(batch, "both"), inference.scale_of(batch)
-    system, prior = inference.dynamics.switching(time_slice, Series.of(batch), *units, proposing=False)
-    assert isinstance(system, CategoricalSwitching)
-    filtered = collapse.filter(system, collapse.begin(system, prior), *scaled(time_slice, *units))
-    return negative_log_likelihood(filtered.log_likelihood, time_slice.observed)
+def begin_of(switch: str, starts: int, training: DenseTraining | SwitchingTraining) -> RegimeStart | None:
+    """Return the beginning of a model whose switch is "categorical"; None for one that is "gaussian".
+
+    Args:
+        switch: One of these.
+        starts: See `RegimeStart`.
+        training: How the model is trained.
+
+    Raises:
+        ValueError: If an option is not known or out of its range, or the objective does not go with categories.
+    """
+    one_of(("gaussian", "categorical"), switch=switch)
+    at_least(0, starts=starts)
+    if switch == "gaussian":
+        return None
+    if training.objective == "crps":  # which category is drawn has no derivative
+        raise ValueError("the CRPS of paths teaches nothing about categorical switches: take objective 'likelihood'")
+    return RegimeStart(starts, training.seed or 0)

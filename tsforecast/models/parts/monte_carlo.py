@@ -12,6 +12,7 @@ from tsforecast.core.particles.backward import draw_switches
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem
 from tsforecast.core.particles.smoothing import ParticleSmoothed, sample_given, smooth
 from tsforecast.core.particles.state import ParticleState
+from tsforecast.core.regimes import chain
 from tsforecast.models.parts.auxiliary import decoded, has_moments
 from tsforecast.models.parts.inference import emissions
 from tsforecast.models.parts.marginals import Marginals
@@ -44,11 +45,12 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         particles: Options of the particle filter.
         objective: "likelihood", or "crps" of a window's future: of paths of switches, or of values that are decoded.
         gradient_length: With "crps", steps at the end of the past through which gradients go back; 0 for all.
-        likelihood: The loss for the objective "likelihood"; None for the Monte Carlo objective.
+        likelihood: The loss for the objective "likelihood"; None for that of the filter.
         advice: What a user may do where filtering fails.
         linear_objective: That of the linear model inside while it is trained alone: "crps" or "likelihood".
         threshold: A series is resampled where its effective sample size is below this share of its particles, as in the
             papers. With 0 it never is, which is importance weighting of whole paths (IWAE).
+        is_collapsed: Whether Kim's filter of categories, a Gaussian for each, takes the place of particles.
     """
 
     dynamics: AbstractSwitchingDynamics
@@ -60,6 +62,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     advice: str = ""
     linear_objective: str = "crps"
     threshold: float = 0.5
+    is_collapsed: bool = False
 
     @property
     def has_marginals(self) -> bool:
@@ -83,14 +86,13 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return particles at the end of the batch's past, and estimates of the log-likelihood of each step."""
         location, scale = self.scale_of(batch, belief)
-        filtered, _, _ = self.filtering.run(
-            self.slice_of(batch, "past"),
-            self.series_of(batch, belief),
-            location,
-            scale,
-            None if belief is None else belief.particles,
-            num_particles=self.particles.forecast_particles or None,
-        )
+        known = (self.slice_of(batch, "past"), self.series_of(batch, belief), location, scale)
+        start = None if belief is None else belief.particles
+        if self.is_collapsed:
+            filtered, _ = self.filtering.collapsed(*known, start)
+        else:
+            count = self.particles.forecast_particles or None
+            filtered, _, _ = self.filtering.run(*known, start, num_particles=count)
         return Belief(filtered.particles, location, scale, Series.of(batch)), filtered.log_likelihood
 
     # Losses.
@@ -103,9 +105,9 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
             return self._forecast_loss(batch)
         if self.likelihood is not None:
             return self.likelihood(self, batch)
-        location, scale = self.scale_of(batch)
         time_slice = self.slice_of(batch, "both")
-        filtered, _, _ = self.filtering.run(time_slice, Series.of(batch), location, scale)
+        run = self.filtering.collapsed if self.is_collapsed else self.filtering.run
+        filtered, *_ = run(time_slice, Series.of(batch), *self.scale_of(batch))
         return negative_log_likelihood(filtered.log_likelihood, time_slice.observed)
 
     def _linear_loss(self, batch: Batch) -> Float[Tensor, " series"]:
@@ -267,7 +269,16 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         return smooth(*self._tracked(batch, generator), num_samples=num_samples, generator=generator)
 
     def regimes(self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None) -> Regimes:
-        """Return the expected mixing weights of the base parameters over smoothed paths, or category probabilities."""
+        """Return the expected mixing weights of the base parameters over smoothed paths, or category probabilities.
+
+        Those of categories are by Kim's smoother, and their path is the most likely one.
+        """
+        if self.is_collapsed:
+            time_slice = self.slice_of(batch, "past")
+            run, start = self.filtering.collapsed(time_slice, Series.of(batch), *self.scale_of(batch))
+            known = (run.log_transition, run.log_density, start.log_weight.T, time_slice.active)
+            smoothed = chain.smooth(*known)
+            return Regimes(smoothed.probabilities, smoothed.pairs, chain.most_likely(*known)[0])
         drawn = draw_switches(*self._tracked(batch, generator), num_samples=num_samples, generator=generator)
         weights = self.dynamics.mixing_weights(drawn)
         mean = weights.mean(1)

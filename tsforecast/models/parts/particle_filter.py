@@ -11,8 +11,10 @@ from torch import Tensor
 from tsforecast.core import Gaussian, particles
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.linalg import NotPositiveDefiniteError
+from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, ParticleFiltered
 from tsforecast.core.particles.state import ParticleState
+from tsforecast.core.regimes import collapse
 from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics, Particles
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Series, TimeSlice
@@ -87,6 +89,16 @@ class ParticleFilter:
             parts = (values[cut:], None if observed is None else observed[cut:])
             filtered = particles.filter(system, start, *parts, first=cut, **options)
         return filtered if terms is None or cut else _preceded(filtered, terms), system, start
+
+    def collapsed(
+        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, start: ParticleState | None = None
+    ) -> tuple[collapse.Collapsed, ParticleState]:
+        """Return what Kim's filter of categories finds in a time slice, and the particles before it; see `run`."""
+        with _advice(self.advice):
+            system, prior = self.dynamics.switching(time_slice, series, location, scale, proposing=False)
+            assert isinstance(system, CategoricalSwitching)
+            start = collapse.begin(system, prior) if start is None else start
+            return collapse.filter(system, start, *scaled(time_slice, location, scale)), start
 
     def run_linear(
         self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, cut: int = 0
