@@ -10,7 +10,7 @@ import torch
 import tsforecast
 from tsforecast import StateSpaceEstimator
 from tsforecast.data import read_task
-from tsforecast.forecasting import at_once, histories
+from tsforecast.forecasting import at_once, histories, lengths
 from tsforecast.models.parts import bank_prior
 from tsforecast.models.parts.bank_members import AbstractBankDynamics
 
@@ -51,6 +51,22 @@ def test_few_long_series_at_a_time_have_the_same_forecasts(table, monkeypatch):
     )
     pd.testing.assert_frame_equal(tsforecast.forecast(table, horizon=6, columns=columns), together, rtol=1e-6)
     assert taken == [2, 1]
+
+
+@pytest.mark.parametrize(("components", "is_cut"), [("damped_level+hour_of_day", True), ("damped_level+year", False)])
+def test_hours_before_the_last_weeks_are_filtered_where_a_year_is_sought(components, is_cut, monkeypatch):
+    monkeypatch.setattr(lengths, "_HISTORY", 0)  # eight weeks stay
+    hours, random = np.arange(2000), np.random.default_rng(3)
+    values = np.where(hours < 600, 10.0, 0.0) + np.sin(2 * np.pi * hours / 24) + random.normal(0, 0.1, 2000)
+    whole = {"item_id": "a", "start": pd.Period("2021-01-01 00:00", "h"), "target": values}
+    late = {**whole, "start": whole["start"] + 656, "target": values[656:]}
+    trainer = {"max_epochs": 1, "enable_progress_bar": False}
+    estimator = StateSpaceEstimator(
+        "issm", "h", 5, components=components, num_batches_per_epoch=1, trainer_kwargs=trainer
+    )
+    predictor = estimator.train([whole])
+    one, other = (next(iter(predictor.predict([entry], 0))).mean for entry in (whole, late))
+    assert np.allclose(one, other, rtol=1e-6) == is_cut
 
 
 def test_a_table_becomes_forecasts_in_its_own_words(table):

@@ -19,8 +19,10 @@ from tsforecast.data.magnitude import compact, find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
 from tsforecast.forecasting.far_values import far_values, refuse_far_future, some
+from tsforecast.forecasting.lengths import history_by_frequency
 from tsforecast.forecasting.ragged import without_ragged_end
 from tsforecast.models import AbstractForecaster, Belief
+from tsforecast.models.parts.component_names import longest_cycle
 from tsforecast.models.parts.units import FARTHEST
 
 log = logging.getLogger(__name__)
@@ -41,7 +43,7 @@ class Histories:
         horizon: Steps of a forecast.
         freq: Frequency that the data must have.
         batch_size: Number of series at a time.
-        history_length: Steps of the history used at most; None for all.
+        history_length: Steps of the history used at most; None for all, of which forecasts take the last `steps`.
         device: Device of the model.
         far: Values that were too far from the others, which filtering adds; see `warn`.
     """
@@ -59,6 +61,12 @@ class Histories:
     def num_shown(self) -> int:
         """Return the number of targets that are shown; past-only covariates come behind them."""
         return self.net.data.num_targets - getattr(self.transform, "num_past", 0)
+
+    @property
+    def steps(self) -> int | None:
+        """Return the steps of a history that a forecast filters, at most; None for all."""
+        cycle = longest_cycle(self.net.dynamics.season_names, self.freq)
+        return self.history_length or history_by_frequency(self.freq, cycle)
 
     def check(self, entry: dict[str, Any], future: int = 0) -> None:
         """Refuses an entry that is not as expected.
@@ -113,7 +121,8 @@ class Histories:
 
         More only where no paths of anything are drawn, so that these do not depend on the other series.
         """
-        longest = max(max(np.shape(entry["target"])[-1] for entry in entries), 1)
+        lengths = [np.shape(entry["target"])[-1] for entry in entries]
+        longest = max(min(max(lengths), self.steps or max(lengths)), 1)
         size = max(min(self.batch_size, _LONG_STEPS // longest), 1)
         if num_samples != 0 or "num_particles" in self.net.hyperparameters:
             return size
@@ -134,7 +143,7 @@ class Histories:
     def batch_of(self, entries: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]], NDArray[np.int64]]:
         """Return the batch of the histories of entries, the windows in it, and the exponents of their units."""
         prepared = self.transform(iter(entries), is_train=False)
-        windows = [since_first_value(cut(e, len(e["target"]), self.history_length, self.horizon)) for e in prepared]
+        windows = [since_first_value(cut(e, len(e["target"]), self.steps, self.horizon)) for e in prepared]
         exponents = self.exponents(windows)
         return collate(windows, self.device, exponents), windows, exponents
 
@@ -247,7 +256,7 @@ class Histories:
         try:
             for number, entry in enumerate(dataset):
                 self.check(entry, self.horizon)
-                if np.isnan(as_numbers(entry["target"])[..., -(self.history_length or 0) :]).all():
+                if np.isnan(as_numbers(entry["target"])[..., -(self.steps or 0) :]).all():
                     names[repr(entry["item_id"]) if "item_id" in entry else f"number {number}"] = None
                 yield entry
         finally:  # also if the caller stops early
