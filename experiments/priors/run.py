@@ -139,7 +139,6 @@ SOURCES: dict[str, list[Source]] = {
         Source("wiki", of_set("wiki")),
         Source("eia", means(_EIA, "D"), 1100),
         Source("gefcom2012", means(_GEFCOM, "D"), 1100),
-        Source("ett", means(_ETT, "D")),
         Source("covid", of_set("zeroshot-monash_covid_deaths")),
     ],
     "B": [Source("exchange", of_set("exchange"), 2000)],
