@@ -104,7 +104,10 @@ def test_series_apart_in_time_or_without_a_change_are_independent():
     start = pd.Period("2000-01", "M")
     apart = [{"start": start + 1_000_000 * k, "target": np.sin(np.arange(24.0))} for k in range(3)]
     assert effective_number(apart, 12) == 3
-    assert effective_number([{"start": start, "target": np.ones(24)}] * 3, 12) == 1
+    still = [{"start": start, "target": np.ones(24)}] * 3
+    assert effective_number(still, 12) == 1
+    late = [{"start": start, "target": np.r_[np.full(30, np.nan), 1.0, 2.0]}] * 30  # none is known a season apart
+    assert effective_number([*apart, *still, *late], 12) == 3
 
 
 def test_the_same_shocks_of_all_series_do_not_make_a_bank_too_sure(monkeypatch):

@@ -89,7 +89,7 @@ def effective_number(entries: Sequence[Mapping[str, Any]], season: int) -> float
     """Return the number of independent series that would teach as much: n / (1 + (n - 1) r) (Kish 1965).
 
     The r is the mean correlation of pairs of series: of the changes from one season to the next, or of steps where most
-    series have fewer than two seasons.
+    series have fewer than two seasons. The n series are those that change; it is 1 if none does.
 
     Args:
         entries: Series; several targets count as a series each.
@@ -112,4 +112,4 @@ def effective_number(entries: Sequence[Mapping[str, Any]], season: int) -> float
     sums, squares, counts = (np.bincount(at, weights) for weights in (values, values**2, None))
     pairs = (counts * (counts - 1.0)).sum()
     correlation = max((sums**2 - squares).sum() / pairs, 0.0) if pairs else 0.0
-    return len(targets) / (1 + (len(targets) - 1) * correlation)
+    return len(standard) / (1 + (len(standard) - 1) * correlation)

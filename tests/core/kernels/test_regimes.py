@@ -42,3 +42,12 @@ def test_expectations_are_those_without_the_program(stages, by_torch):
 def test_what_is_differentiated_is_left_to_torch():
     transition, density, start = random_chains(2)
     assert regimes.smooth(transition, density.requires_grad_(), start) is None
+
+
+def test_what_is_not_a_number_is_not_hidden():
+    transition, density, start = random_chains(2)
+    density[4, 0, 1] = float("nan")
+    found = regimes.smooth(transition, density, start)
+    assert found is not None
+    for ours, theirs in zip(found, smooth(transition, density, start), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12, equal_nan=True)

@@ -1,6 +1,6 @@
 // Probabilities of the states of chains given all steps; see core/regimes/em.py.
 #pragma once
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 #include "small.h"
@@ -18,7 +18,8 @@ static void smooth_chain(int64_t steps, int64_t cells, int states, const T* matr
     for (int i = 0; i < k; ++i)
       for (int j = 0; j < k; ++j) later[j] += belief[i] * matrix[i * k + j];
     for (int j = 0; j < k; ++j) sum += later[j] *= now[j];
-    gain[t * cells] = sum = std::fmax(sum, std::numeric_limits<T>::min());
+    // The order of arguments keeps a NaN, which `fmax` would hide.
+    gain[t * cells] = sum = std::max(sum, std::numeric_limits<T>::min());
     T* out = weight + t * cells * k;
     for (int j = 0; j < k; ++j) out[j] = later[j] / sum;
     belief = out;
