@@ -96,6 +96,8 @@ def test_a_run_keeps_what_was_chosen(tmp_path, monkeypatch):
     model, options, selection = chosen.settled(train_parser.parsed(words), task)
     assert (model, options.effects, selection) == ("issm", "none", None)
     assert options.max_epochs == 40
+    _, options, _ = chosen.settled(train_parser.parsed([*words, "--effects=auto"]), task)  # as older files say
+    assert options.effects == "none"
     model, options, _ = chosen.settled(train_parser.parsed([*words, "--effects=given"]), task)
     assert options.effects == "given"
 

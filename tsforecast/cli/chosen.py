@@ -28,7 +28,7 @@ def settled(call: Training, task: ForecastTask) -> tuple[str, Namespace, Selecti
     """
     model, given, chosen = call.model, call.given, call.chosen
     has_covariates = len(next(iter(task.entries), {}).get(COVARIATES, ())) > 0
-    if model not in (AUTO, regime_choice.MODEL, *presets.SWITCHING) and ("effects" in given or not has_covariates):
+    if model not in (AUTO, regime_choice.MODEL, *presets.SWITCHING) and (chosen.effects != AUTO or not has_covariates):
         return model, chosen, None
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
