@@ -256,15 +256,11 @@ def test_no_bars_where_the_user_wants_none(tmp_path, monkeypatch, quiet):
             assert main([name, *map(str, options), *(["--quiet"] if quiet else [])]) == 0
 
     lines = re.split("[\r\n]+", on_a_terminal(monkeypatch, work))
-    bars = [
-        line
-        for line in lines
-        if "it/s" in line or "%|" in line or "Epoch" in line or "item [" in line or "eval/s" in line
-    ]
+    bars = [line for line in lines if any(sign in line for sign in ("it/s", "%|", "Epoch", "items [", "evaluations/s"))]
     if quiet:
         assert not bars
     else:
-        for unit in ("Epoch 0", "seasonal_naive, rolling", "series/s", "item [", "eval/s", "trial/s"):
+        for unit in ("Epoch 0", "seasonal_naive, rolling", "series/s", "items [", "evaluations/s", "trial/s"):
             assert any(unit in bar for bar in bars), unit
 
 

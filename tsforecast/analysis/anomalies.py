@@ -109,7 +109,7 @@ def _check_hindsight(account: Account, given: str, predictor: StateSpacePredicto
 
 
 def _say_counts(frame: pd.DataFrame, series: int, several: bool) -> None:
-    """Says which series are judged as counts rather than by the model's own distribution."""
+    """Logs the series judged as counts rather than by the model's own distribution."""
     rows = frame[frame["distribution"] == COUNTS]
     every = rows["item_id"].astype(str) + " " + rows["target"].astype(str) if several else rows["item_id"].astype(str)
     names = [*dict.fromkeys(every)]

@@ -1,4 +1,4 @@
-"""Filters of every structure over series, controls and time at once, which leave a regression."""
+"""Filters of every structure over series, controls and time at once; a regression is left."""
 
 import dataclasses
 

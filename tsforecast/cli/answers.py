@@ -16,7 +16,7 @@ PAGE = "page.html"  # of charts, beside the tables
 
 
 def heading(task: ForecastTask, what: str) -> str:
-    """Return the title of a page: the data and their unit, and what the page says of them."""
+    """Return the title of a page: the data, their unit, and the subject."""
     from tsforecast.plots.style import measured  # with matplotlib, which tables do without
 
     named = measured(", ".join(task.targets[:3]), task.unit)

@@ -174,7 +174,7 @@ def _cell(value: float) -> float | str:
 
 
 def _finished(path: Path, rounds: int) -> int:
-    """Return the number of runs that are in the table, of which half a run is taken away.
+    """Return the number of whole runs in the table; half a run is taken away.
 
     Raises:
         ValueError: If the table is no such table.

@@ -1,4 +1,4 @@
-"""What `predict` and `impute` share: folders of buckets."""
+"""Folders of buckets in `predict` and `impute`."""
 
 import logging
 from pathlib import Path
@@ -61,7 +61,7 @@ def buckets_of(opened: Opened, given: Columns | None = None) -> dict[str, Any]:
 
 
 def process(opened: Opened, request: Request) -> None:
-    """Writes the folder --output from a folder of buckets, and says what it has.
+    """Writes the folder --output from a folder of buckets, and logs its contents.
 
     Raises:
         FileNotFoundError: As `process_buckets` says.
