@@ -70,7 +70,7 @@ def test_the_last_steps_alone_and_regimes_ahead(known):
 def test_models_with_switches_have_the_same_tables(known):
     _, entries, _ = known
     few = {"state_dim": 2, "hidden": 3, "embedding_dim": 2, "num_particles": 3, "context_length": 10}
-    predictor = trained("sgls", entries, switch="gaussian", switch_dim=3, **few)
+    predictor = trained("sgls", entries, switch="categorical", switch_dim=3, **few)
     short = [{**entry, "target": entry["target"][-12:]} for entry in entries]
     table, again = (regimes(predictor, short, num_samples=5, seed=1) for _ in range(2))
     pd.testing.assert_frame_equal(table, again)
