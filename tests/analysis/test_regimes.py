@@ -167,3 +167,14 @@ def test_the_command_writes_tables_and_pictures(tmp_path, capsys):
     assert found["expected"].notna().sum() == len(changes) > 0
     assert main(["regimes", run, "--level", "1.5"]) == 2
     assert main(["regimes", str(tmp_path / "nothing")]) == 2
+
+
+def test_a_model_with_curves_has_regimes_of_a_past_without_covariates_behind_it():
+    random = np.random.default_rng(0)
+    covariate = random.normal(size=(1, 120))
+    target = 10 + 3 * np.abs(covariate[0]) + random.normal(0, np.where(np.arange(120) // 30 % 2, 2.0, 0.2))
+    entry = {"item_id": "a", "start": pd.Period("2020-01-01", "D"), "target": target, "feat_dynamic_real": covariate}
+    predictor = trained("markov", [entry], effects="curves")
+    assert predictor.input_transform.effects is not None
+    table = regimes(predictor, [entry])
+    assert len(table) == 120

@@ -244,7 +244,7 @@ def _ahead(
 
 def _reaches(histories: Histories, entries: Sequence[dict[str, Any]]) -> bool:
     """Return whether the covariates of all entries reach over the horizon, where the model has some."""
-    if not histories.net.data.num_dynamic_real:
+    if not histories.net.data.num_dynamic_real and getattr(histories.transform, "effects", None) is None:
         return True
     return all(
         np.shape(entry["feat_dynamic_real"])[-1] >= np.shape(entry["target"])[-1] + histories.horizon
