@@ -54,7 +54,7 @@ def test_few_long_series_at_a_time_have_the_same_forecasts(table, monkeypatch):
 
 
 @pytest.mark.parametrize(("components", "is_cut"), [("damped_level+hour_of_day", True), ("damped_level+year", False)])
-def test_hours_before_the_last_weeks_are_filtered_where_a_year_is_sought(components, is_cut, monkeypatch):
+def test_hours_before_the_last_weeks_are_filtered_where_a_year_is_sought(components, is_cut, monkeypatch, caplog):
     monkeypatch.setattr(lengths, "_HISTORY", 0)  # eight weeks stay
     hours, random = np.arange(2000), np.random.default_rng(3)
     values = np.where(hours < 600, 10.0, 0.0) + np.sin(2 * np.pi * hours / 24) + random.normal(0, 0.1, 2000)
@@ -65,7 +65,9 @@ def test_hours_before_the_last_weeks_are_filtered_where_a_year_is_sought(compone
         "issm", "h", 5, components=components, num_batches_per_epoch=1, trainer_kwargs=trainer
     )
     predictor = estimator.train([whole])
-    one, other = (next(iter(predictor.predict([entry], 0))).mean for entry in (whole, late))
+    with caplog.at_level("INFO"):
+        one, other = (forecast.mean for entry in (whole, late) for forecast in predictor.predict([entry], 0))
+    assert ("1 forecast from the last 1344 steps alone" in caplog.text) == is_cut
     assert np.allclose(one, other, rtol=1e-6) == is_cut
 
 

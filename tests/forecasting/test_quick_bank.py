@@ -118,5 +118,4 @@ def test_the_same_shocks_of_all_series_do_not_make_a_bank_too_sure(monkeypatch):
     for name, predictor in (("all the way", full), ("chosen", chosen(task))):
         low, high = np.transpose([one.quantiles((0.1, 0.9)) for one in predictor.predict(task.train, 0)], (1, 0, 2))
         widths[name] = np.mean(high - low)
-    # The last step of four lies two deviations of a random walk of four steps to each side.
     assert widths["all the way"] < widths["chosen"]

@@ -114,9 +114,10 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     """Return what forecasts the series of a task, fitted to its training part within seconds.
 
     It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
-    series, then learn from these in a few steps, as far as windows before the end say. Of fewer than twenty series, and
-    where training windows are long, as of hours, they stay as they are, and each series decides by its own past. Beside
-    such a bank stands an `issm`, which learns from 1000 steps or more: forecasts are mixtures of both in equal parts.
+    series, then learn from these in a few steps; where series have shocks in common, as far as windows before the end
+    say. Of fewer than twenty series, and where training windows are long, as of hours, they stay as they are, and each
+    series decides by its own past. Beside such a bank stands an `issm`, which learns from 1000 steps or more: forecasts
+    are mixtures of both in equal parts.
 
     Args:
         task: The series.

@@ -12,7 +12,7 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.grid_training import CURVES, NO_EFFECTS
 from tsforecast.forecasting.quick_bank import conditioned
-from tsforecast.forecasting.trials import comparison, loss_of, windows_of
+from tsforecast.forecasting.trials import comparison, count_windows, loss_of
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
     if held_out is None:
         log.info("effects of covariates are kept without a comparison: most series are too short for a window")
         return CURVES
-    before, windows = list(held_out.train), len(windows_of(held_out)[0]) // len(held_out.entries)
+    before = list(held_out.train)
     earlier = fit_effects(before, task.freq)  # which candidates of "auto" have, too
     if earlier is None or not earlier.basis.signals:
         log.info("effects of covariates are kept without a comparison: values before the last windows show none")
@@ -53,6 +53,6 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
     better = min(score, key=lambda name: score[name])
     log.info(
         "%s windows before the end have a CRPS of %.4g with effects of covariates, %.4g without: they are %s",
-        windows, score[CURVES], score[NO_EFFECTS], "left out" if better == NO_EFFECTS else "kept",
+        count_windows(held_out), score[CURVES], score[NO_EFFECTS], "left out" if better == NO_EFFECTS else "kept",
     )  # fmt: skip
     return better

@@ -70,7 +70,8 @@ class StateSpaceEstimator(AbstractEstimator):
         train_horizon: Steps of the future that a training window scores. More of them help where seasons are all there
             is to learn, and cost windows where series are short. None for `prediction_length`; and for three times as
             many in a `gls` of one target without seasonal components, where steps are hours or minutes and series long.
-        history_length: Steps of the history that a prediction filters, at most; None for all.
+        history_length: Steps of the history that a prediction filters, at most; None for all, or the last 20,000
+            steps below a day.
         batch_size: Number of windows in a batch, at most; None for 64.
         num_batches_per_epoch: Batches in an epoch; None for one pass over the data, and at least four batches. At most
             25 where no parameter belongs to a series (`bank`).

@@ -24,6 +24,7 @@ from tsforecast.forecasting.ragged import without_ragged_end
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.component_names import longest_cycle
 from tsforecast.models.parts.units import FARTHEST
+from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Histories:
         horizon: Steps of a forecast.
         freq: Frequency that the data must have.
         batch_size: Number of series at a time.
-        history_length: Steps of the history used at most; None for all, of which forecasts take the last `steps`.
+        history_length: Steps of the history used at most; None for all, but forecasts take `filtered_length`.
         device: Device of the model.
         far: Values that were too far from the others, which filtering adds; see `warn`.
     """
@@ -63,7 +64,7 @@ class Histories:
         return self.net.data.num_targets - getattr(self.transform, "num_past", 0)
 
     @property
-    def steps(self) -> int | None:
+    def filtered_length(self) -> int | None:
         """Return the steps of a history that a forecast filters, at most; None for all."""
         cycle = longest_cycle(self.net.dynamics.season_names, self.freq)
         return self.history_length or history_by_frequency(self.freq, cycle)
@@ -122,7 +123,7 @@ class Histories:
         More only where no paths of anything are drawn, so that these do not depend on the other series.
         """
         lengths = [np.shape(entry["target"])[-1] for entry in entries]
-        longest = max(min(max(lengths), self.steps or max(lengths)), 1)
+        longest = max(min(max(lengths), self.filtered_length or max(lengths)), 1)
         size = max(min(self.batch_size, _LONG_STEPS // longest), 1)
         if num_samples != 0 or "num_particles" in self.net.hyperparameters:
             return size
@@ -142,8 +143,8 @@ class Histories:
 
     def batch_of(self, entries: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]], NDArray[np.int64]]:
         """Return the batch of the histories of entries, the windows in it, and the exponents of their units."""
-        prepared = self.transform(iter(entries), is_train=False)
-        windows = [since_first_value(cut(e, len(e["target"]), self.steps, self.horizon)) for e in prepared]
+        prepared, steps = self.transform(iter(entries), is_train=False), self.filtered_length
+        windows = [since_first_value(cut(e, len(e["target"]), steps, self.horizon)) for e in prepared]
         exponents = self.exponents(windows)
         return collate(windows, self.device, exponents), windows, exponents
 
@@ -253,13 +254,18 @@ class Histories:
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Return the entries, each checked when its turn comes, and warn at the end of those without a value."""
         names: dict[str, None] = {}
+        steps, longer = self.filtered_length or 0, 0
         try:
             for number, entry in enumerate(dataset):
                 self.check(entry, self.horizon)
-                if np.isnan(as_numbers(entry["target"])[..., -(self.steps or 0) :]).all():
+                longer += self.history_length is None and 0 < steps < np.shape(entry["target"])[-1]
+                if np.isnan(as_numbers(entry["target"])[..., -steps:]).all():
                     names[repr(entry["item_id"]) if "item_id" in entry else f"number {number}"] = None
                 yield entry
         finally:  # also if the caller stops early
+            if longer:
+                said = "%s from the last %d steps alone; `history_length` sets more"
+                log.info(said, counted(longer, "forecast"), steps)
             if names:
                 log.warning(
                     "no value in the history of %d series (%s): the forecast is the model's prior, with location 0 and "

@@ -48,7 +48,7 @@ class StateSpacePredictor(RepresentablePredictor):
         prediction_length: Steps of a forecast.
         freq: Frequency that the data must have; "ns" on a clock, whose steps are nanoseconds.
         batch_size: Number of series at a time.
-        history_length: Steps of the history used at most; None for all.
+        history_length: Steps of the history used at most; None for all, or the last 20,000 below a day.
         device: "auto" for a GPU where there is one; on a clock the CPU.
         columns: Roles of the columns of the data frame that it was trained with, as `as_lists` makes them; None where
             it was not.

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,15 @@ import torch
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.effects.effects import Effects
 from tsforecast.data.task import ForecastTask, ended
+from tsforecast.forecasting import grid_training
 from tsforecast.forecasting.grid_training import GridTraining, build_kernels
 from tsforecast.forecasting.grid_windows import training_loader
 from tsforecast.forecasting.lengths import effective_number
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.trials import comparison, loss_of, windows_of
+from tsforecast.forecasting.trials import comparison, count_windows, loss_of
 from tsforecast.models.parts.bank_prior import learnt
 from tsforecast.models.parts.parameter_groups import learning_rate_factor
+from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -54,18 +56,20 @@ def learnt_in_part(
     if count >= _INDEPENDENT:
         return _trained(task, entries, seed, effects).at(1.0)
     own = ForecastTask(task.name, task.freq, task.prediction_length, 0, entries)
-    said = f"{len(entries)} series teach a bank what {count:.1f} independent ones would"
+    said = f"a bank learns from {len(entries)} series worth {count:.1f} independent ones"
     if (held_out := comparison(own, seed)) is None:
         if learnt(task.freq) is None:
             return _trained(task, entries, seed, effects).at(1.0)
-        log.info("%s, and are too short for a window: parameters stay those that other series have taught", said)
+        log.info("%s, which are too short for a window: parameters stay those that other series have taught", said)
         return conditioned(task, entries, seed, effects)
-    path = _trained(held_out, _before(entries, held_out.windows * task.prediction_length), seed, effects)
+    before = _before(entries, held_out.windows * task.prediction_length)
+    with warnings_only(grid_training.__name__):  # effects are told of the last training
+        path = _trained(replace(own, entries=before), before, seed, effects)
     scores = {share: loss_of(path.at(share), held_out, weights) for share in shares}
     share = min(shares, key=lambda share: scores[share])
     log.info(
         "%s: parameters go %.0f %% of the way of a training, by the CRPS of %s windows before the end (%s)",
-        said, 100 * share, len(windows_of(held_out)[0]) // len(held_out.entries),
+        said, 100 * share, count_windows(held_out),
         ", ".join(f"{100 * share:.0f} %: {score:.4g}" for share, score in scores.items()),
     )  # fmt: skip
     return _trained(task, entries, seed, effects).at(share) if share else conditioned(task, entries, seed, effects)

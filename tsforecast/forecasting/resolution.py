@@ -148,9 +148,8 @@ def _structure(
         None without a choice.
     """
     compared = structures(_compared(estimator, data), has_components)
-    compared += (
-        [] if regimes is None else [Candidate(estimator.__init_args__["model"], {"preset": presets.BEST, **regimes})]
-    )
+    if regimes is not None:
+        compared.append(Candidate(estimator.__init_args__["model"], {"preset": presets.BEST, **regimes}))
     if len(compared) < 2:
         return None
     names = ("accelerator", "devices", "gradient_clip_val")

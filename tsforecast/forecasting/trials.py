@@ -137,6 +137,11 @@ def windows_of(task: ForecastTask) -> tuple[list[dict[str, Any]], list[dict[str,
     return [pasts[number] for number in kept], [labels[number] for number in kept]
 
 
+def count_windows(task: ForecastTask) -> int:
+    """Return the number of windows of each series in `windows_of`."""
+    return len(range(0, task.windows, -(-task.windows // _WINDOWS)))
+
+
 def values_of(task: ForecastTask) -> NDArray[np.float64]:
     """Return the values of `windows_of` by series and window, NaN where one is missing.
 
