@@ -130,6 +130,21 @@ def test_a_variance_that_is_not_positive_is_named_with_its_step():
             system.posterior(prior, values, observed)
 
 
+def test_series_alike_that_fail_are_counted_each():
+    system, prior, values, _ = problem((Level(), Season(3)), CASES[1])
+    twice = lambda x: x[:, [0, 0]]  # noqa: E731
+    several = dataclasses.replace(
+        system,
+        index=twice(system.index),
+        state_noise=twice(system.state_noise),
+        emission_noise=twice(system.emission_noise) - 50,
+        offset=twice(system.offset),
+        damping=system.damping[[0, 0]],
+    )
+    with pytest.raises(NotPositiveDefiniteError, match=r"at step 0, series 0 \(2 series failed\)"):
+        several.posterior(Gaussian(prior.mean[[0, 0]], prior.cov[[0, 0]]), twice(values))
+
+
 def test_a_position_beyond_its_cycle_is_refused():
     system = random_issm((Level(), Season(3)), CASES[1], 2, generator(0))
     for position in (3, -1):
