@@ -1,11 +1,13 @@
 import functools
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import _pytest.logging
 import jaxtyping
 import pytest
 import torch
@@ -32,6 +34,23 @@ def pytest_configure(config: pytest.Config) -> None:
     for backend in (torch.cuda, torch.mtia, torch.xpu):  # a seed would wait for a device, with the stack of its call
         if not backend.is_available():
             backend.manual_seed_all = lambda seed: None
+
+
+class _CatchingRoot(_pytest.logging.catching_logs):
+    """Takes the records of a test from the root alone.
+
+    pytest would look for loggers that do not propagate among all, six times a test: that takes longer than many a test.
+    """
+
+    def __enter__(self) -> Any:
+        if self.level is not None:
+            return super().__enter__()
+        self.attached_loggers = [logging.getLogger()]
+        self.attached_loggers[0].addHandler(self.handler)
+        return self.handler
+
+
+_pytest.logging.catching_logs = _CatchingRoot
 
 
 def pytest_runtest_setup() -> None:

@@ -1,5 +1,6 @@
 """The service over HTTP: answers, refusals, limits and names that mean harm."""
 
+import asyncio
 import json
 import os
 import threading
@@ -11,6 +12,7 @@ import torch
 
 from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimator
 from tests.live.stores import Source, begin_store, make_store, observations, save_predictor
+from tsforecast.live import guard
 from tsforecast.live.guard import LOOPBACK, Guard, Limits, read_token
 from tsforecast.live.opening import open_store
 from tsforecast.live.owner import Owner, Wanted
@@ -503,6 +505,47 @@ def test_bodies_that_are_read_at_once_have_a_limit(answering):
     guard._held.bytes = 0
     assert send(client).status_code == 200
     assert guard._held.bytes == 0
+
+
+def test_a_client_of_many_faults_waits_for_its_answers_and_nobody_else_does(monkeypatch):
+    """Neither others, nor its other requests; the bodies are dropped before, and few connections are kept."""
+    pauses, free = [], asyncio.Event()
+
+    async def paused(seconds):
+        pauses.append(seconds)
+        await free.wait()
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def run():
+        guarded, statuses = Guard(app, Limits(most_bytes=100)), []
+
+        async def ask(client, size):
+            async def receive():
+                return {"type": "http.request", "body": bytes(size), "more_body": False}
+
+            async def send(message):
+                statuses.extend([(client, message["status"])] if "status" in message else [])
+
+            head = [(b"content-type", b"application/json")]
+            scope = {"type": "http", "method": "POST", "path": "/", "headers": head, "client": (client, 1)}
+            await guarded(scope, receive, send)
+
+        many = [asyncio.create_task(ask("hostile", 101)) for _ in range(50)]
+        await asyncio.create_task(ask("other", 101))  # behind the others
+        assert statuses == [("hostile", 413)] * (50 - guard._PAUSES) + [("other", 413)]
+        assert pauses == [guard._PAUSE] * guard._PAUSES
+        assert guarded._held.bytes == 0
+        await ask("hostile", 99)
+        assert statuses[-1] == ("hostile", 200)
+        free.set()
+        await asyncio.gather(*many)
+        assert statuses.count(("hostile", 413)) == 50
+
+    monkeypatch.setattr("tsforecast.live.guard.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr("tsforecast.live.guard.asyncio.sleep", paused)
+    asyncio.run(run())
 
 
 def test_metrics_count_requests_and_observations(answering):

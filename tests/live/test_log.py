@@ -10,6 +10,7 @@ import pytest
 
 from tsforecast.live import count as counting
 from tsforecast.live import log as logs
+from tsforecast.live import places
 from tsforecast.live.count import Count
 from tsforecast.live.log import HEADER, End, Log
 from tsforecast.live.places import read_before
@@ -210,3 +211,13 @@ def test_a_log_of_the_format_before_is_read_and_kept_where_its_end_is_none(path,
         list(read_before(path, STORE, FIRST))
     with pytest.raises(ValueError, match="no log of this store"):
         list(read_before(path, bytes(16), FIRST))
+
+
+def test_a_record_of_the_format_before_has_at_most_as_many_bytes_as_may_be_read_at_once(path, monkeypatch):
+    """A damaged length would read gigabytes."""
+    write_before(path, RECORDS)
+    monkeypatch.setattr(places, "MOST_BYTES", 30)
+    assert list(read_before(path, STORE, FIRST)) == RECORDS
+    monkeypatch.setattr(places, "MOST_BYTES", 29)
+    with pytest.raises(ValueError, match="the record at byte 53 is damaged, and is not the last"):
+        list(read_before(path, STORE, FIRST))

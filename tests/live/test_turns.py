@@ -140,6 +140,17 @@ def test_a_large_body_is_read_by_another_process_as_this_one_would(client, monke
     assert [one.status_code for one in found] == [200, 200, 422, 413, 422, 422, 422, 422, 200, 422, 422, 422]
 
 
+@pytest.mark.parametrize(
+    ("items", "steps", "paths", "together"),
+    [(600, 1, 0, 256), (600, 24, 0, 256), (600, 25, 0, 256), (600, 50, 0, 128), (10, 30, 100, 8), (2, 28, 1000, 1)],
+)
+def test_a_part_of_forecasts_has_few_series_where_each_has_many_numbers(items, steps, paths, together):
+    """Four numbers a step, of which a hundred count as a series; one series is the least."""
+    wanted = Wanted([f"s{k}" for k in range(items)], steps, (0.1, 0.5, 0.9), paths)
+    assert wanted.part(0).items == wanted.items[:together]
+    assert wanted.part(1).items == wanted.items[1 : 1 + together]
+
+
 @pytest.mark.parametrize("where", ["observation", "forecast", "observations", "forecasts"])
 def test_an_object_of_many_names_has_one_fault(client, where):
     """A fault of each of a hundred thousand strange names takes a second."""

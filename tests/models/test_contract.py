@@ -45,6 +45,7 @@ from tsforecast.models.records import BankState, JointState, PoolState
 pytestmark = pytest.mark.usefixtures("unchecked_module")  # tests of each model look at types
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
+SHORT = {"lengths": (10, 9, 8)}  # where the length of a history does not matter: it takes most of the time
 SCALED = [case for case in FEW if case not in BANKS + POOLS]  # with options of scaling
 
 
@@ -221,7 +222,7 @@ def test_a_history_shorter_than_a_season_is_scaled_as_if_alone(case):
 
 
 def test_what_stands_at_a_missing_value_has_no_influence(case):
-    model, entries = model_and_entries(case)
+    model, entries = make_model(case), entries_of(case, **SHORT)
     batch = make_batch(model, [without(entry, 3, 4, -2) for entry in entries])
     other = {**batch}
     for part in ("past", "future"):
@@ -256,7 +257,7 @@ def start_of(inference, batch):
 
 def test_filtering_on_equals_filtering_at_once(case):
     """With random numbers that go on, too."""
-    model, entries = model_and_entries(case)
+    model, entries = make_model(case), entries_of(case, **SHORT)
     batch = make_batch(model, entries[:1])
     start = start_of(model.inference, batch)
     whole, terms = seeded(model.filter, batch, start)
@@ -363,7 +364,7 @@ def test_known_values_come_back_exactly(case, transformation):
 
 @pytest.mark.parametrize("case", DISTINCT)
 def test_an_unknown_series_is_the_population(case):
-    model, entries = model_and_entries(case)
+    model, entries = make_model(case), entries_of(case, **SHORT)
     stranger = make_batch(model, [{**entries[1], "item_id": "new"}])
     assert stranger["series_index"].item() == 0
     loss = seeded(model.loss, stranger)
@@ -474,7 +475,7 @@ def test_clipping(case):
 def test_forecasts_draw_from_the_given_generator(case):
     """All that is random in a forecast comes from it."""
     model, entries = model_and_entries(case)
-    batch = make_batch(model, entries, train=False)
+    batch = make_batch(model, entries, train=False, past=3)
     with torch.no_grad():
         belief, _ = seeded(model.filter, batch)
         given = {**batch, "known_future": batch["known_future"].clone()}
@@ -583,7 +584,7 @@ def test_what_training_draws_follows_from_the_seed(case, monkeypatch):
 
 @pytest.mark.parametrize("case", DISTINCT)
 def test_what_is_observed_comes_back_from_imputation(case):
-    model, entries = model_and_entries(case)
+    model, entries = make_model(case), entries_of(case, **SHORT)
     batch = make_batch(model, [without(entries[0], 4, 5)], train=False)
     seen = batch["past_observed"]
     with torch.no_grad():

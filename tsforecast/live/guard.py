@@ -24,6 +24,9 @@ _OPEN = "/health"  # needs no token
 _OBJECT = 5  # values that an object costs as much as
 _MANY = 20_000  # values of a body from which on it waits until none of its kind is answered
 _TOGETHER = 16  # bodies of the greatest size that may be held
+_REFUSALS = 20  # a second of a client that are answered at once
+_PAUSE = 0.5  # seconds before each further one
+_PAUSES = 16  # at once: they keep connections from others
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Guard:
         self.app, self.limits, self.note = app, limits, note
         self._rates = _Rates(limits.rate, limits.burst)
         self._held = _Held()
+        self._refusals, self._pauses = _Rates(_REFUSALS, _REFUSALS), asyncio.Semaphore(_PAUSES)
         self._one_by_one = asyncio.Lock()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -106,7 +110,7 @@ class Guard:
         headers = dict(scope["headers"])
         fault = self._fault(scope, headers)
         if fault is not None:
-            await self._refuse(send, *fault)
+            await self._refuse(scope, send, *fault)
             return
         if scope["method"] not in ("POST", "PUT", "PATCH"):
             await self.app(scope, receive, send)
@@ -114,21 +118,20 @@ class Guard:
         body = _Body(receive, self.limits, self._held)
         try:
             fault = await body.read(headers.get(b"content-length", b""))
-            if fault is not None:
-                await self._refuse(send, *fault)
-                return
-            async with self._one_by_one if body.values > _MANY else contextlib.nullcontext():
-                await self.app(scope, body.replay, send)
+            if fault is None:
+                async with self._one_by_one if body.values > _MANY else contextlib.nullcontext():
+                    await self.app(scope, body.replay, send)
         finally:
             body.drop()
+        if fault is not None:
+            await self._refuse(scope, send, *fault)
 
     def _fault(self, scope: Message, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         limits = self.limits
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if limits.hosts and _without_port(host) not in limits.hosts:
             return 421, "expected a Host of this machine"
-        client = scope.get("client")
-        if not self._rates.allows(client[0] if client else ""):
+        if not self._rates.allows(_client(scope)):
             return 429, f"expected at most {limits.rate:g} requests a second"
         if limits.token is not None and scope["path"] != _OPEN:
             given = headers.get(b"authorization", b"")
@@ -140,7 +143,11 @@ class Guard:
                 return 415, "expected Content-Type: application/json"
         return None
 
-    async def _refuse(self, send: Send, status: int, text: str) -> None:
+    async def _refuse(self, scope: Message, send: Send, status: int, text: str) -> None:
+        """Answers a fault, late where a client has many: one that sends again at once would take the time of others."""
+        if not self._refusals.allows(_client(scope)) and not self._pauses.locked():
+            async with self._pauses:
+                await asyncio.sleep(_PAUSE)
         headers = [(b"content-type", b"application/json")]
         extra = {
             401: (b"www-authenticate", b"Bearer"),
@@ -233,6 +240,10 @@ class _Rates:
         if len(self._known) > _CLIENTS:
             self._known.popitem(last=False)
         return left >= 1
+
+
+def _client(scope: Message) -> str:
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def _without_port(host: str) -> str:

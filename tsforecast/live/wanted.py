@@ -51,7 +51,7 @@ class Wanted:
 
     def part(self, begin: int) -> "Wanted":
         """Return forecasts of as many series from a place on as are made together."""
-        count = max(1, TOGETHER * len(self.items) // max(self.size, 1))
+        count = max(1, TOGETHER * len(self.items) // self.size)
         some = slice(begin, begin + count)
         future = None if self.future is None else self.future[some]
         covariates = None if self.covariates is None else self.covariates[some]

@@ -8,7 +8,7 @@ import torch
 from tests.core.kernels.test_steps import same, symmetric
 from tests.core.test_structural import CASES, STEPS, SUMS, problem, random_issm, rebuild
 from tests.oracles import generator, random_gaussian
-from tsforecast.core import Gaussian, Level, NotPositiveDefiniteError, Season, Trend, map_tensors
+from tsforecast.core import Gaussian, Harmonics, Level, NotPositiveDefiniteError, Season, Trend, map_tensors
 from tsforecast.core.kernels import calls, innovation
 from tsforecast.core.structural import ISSM
 
@@ -69,6 +69,33 @@ def test_series_alike_are_filtered_as_each_alone_bit_for_bit():
         assert torch.equal(belief.mean[series], own.mean[0])
 
 
+DIFFERENT = ["season", "harmonics", "state_noise", "emission_noise", "damping", "active", "cov", "observed"]
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_series_alike_but_for_one_thing_have_covariances_of_their_own(name):
+    system, prior, values, observed = problem((*WIDE, Harmonics(9, 2)), CASES[3])
+
+    def of(*rows):
+        """Series of which only the named thing is that of its row."""
+        pick = lambda x, own: x[:, list(rows) if own == name else [0] * len(rows)]  # noqa: E731
+        names = "state_noise", "emission_noise", "active", "offset"
+        by_time = {own: pick(getattr(system, own), own) for own in names}
+        index = torch.cat([pick(system.index[..., :-1], "season"), pick(system.index[..., -1:], "harmonics")], -1)
+        damping, cov = (pick(x.unsqueeze(0), own)[0] for x, own in ((system.damping, "damping"), (prior.cov, "cov")))
+        several = dataclasses.replace(system, index=index, damping=damping, **by_time)
+        start = Gaussian(prior.mean[[0] * len(rows)], cov)
+        belief, terms = several.posterior(start, values[:, [0] * len(rows)], pick(observed, "observed"))
+        return belief.cov, terms
+
+    cov, terms = of(0, 1)
+    assert not torch.equal(cov[0], cov[1])
+    for series in range(2):
+        own, expected = of(series)
+        assert torch.equal(cov[series], own[0])
+        assert torch.equal(terms[:, series], expected[:, 0])
+
+
 def test_one_series_a_prior_of_particles_and_shared_parameters(by_torch):
     """Batches that broadcast, with a mask; and one series without any."""
     system, _, values, observed = problem(WIDE, CASES[0])
@@ -101,6 +128,21 @@ def test_a_variance_that_is_not_positive_is_named_with_its_step():
         prior.mean.requires_grad_(leaf)
         with pytest.raises(NotPositiveDefiniteError, match=r"at step 17, series 1 \(2 series failed\)"):
             system.posterior(prior, values, observed)
+
+
+def test_series_alike_that_fail_are_counted_each():
+    system, prior, values, _ = problem((Level(), Season(3)), CASES[1])
+    twice = lambda x: x[:, [0, 0]]  # noqa: E731
+    several = dataclasses.replace(
+        system,
+        index=twice(system.index),
+        state_noise=twice(system.state_noise),
+        emission_noise=twice(system.emission_noise) - 50,
+        offset=twice(system.offset),
+        damping=system.damping[[0, 0]],
+    )
+    with pytest.raises(NotPositiveDefiniteError, match=r"at step 0, series 0 \(2 series failed\)"):
+        several.posterior(Gaussian(prior.mean[[0, 0]], prior.cov[[0, 0]]), twice(values))
 
 
 def test_a_position_beyond_its_cycle_is_refused():

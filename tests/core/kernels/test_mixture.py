@@ -38,6 +38,19 @@ def test_quantiles_have_their_probabilities(names, spread):
     torch.testing.assert_close((weight[..., None] * below).sum(2), expected, rtol=1e-10, atol=1e-10)
 
 
+def test_quantiles_have_their_probabilities_in_far_tails():
+    """On the side of the tail, by logarithms."""
+    names, normal = ("none",) * 4, torch.tensor([-37, -20, -7.5, 7.5, 20, 37], dtype=torch.float64)
+    weight, mean, deviation, unit = random_mixture(names, 0.3)
+    found = mixture.quantiles(weight, mean, deviation, unit, names, normal)
+    assert found is not None
+    scores = ((found / unit[:, None]).unsqueeze(2) - mean) / deviation
+    tails = torch.special.log_ndtr(-normal.sign()[:, None, None, None] * scores)
+    tail = torch.logsumexp(weight.log().unsqueeze(-1) + tails, 2)
+    expected = torch.special.log_ndtr(-normal.abs())[:, None, None].expand(found.shape)
+    torch.testing.assert_close(tail, expected, rtol=1e-9, atol=0)
+
+
 def test_a_component_without_a_weight_makes_no_difference():
     names = (*PLACES,) * 3
     weight, mean, deviation, unit = random_mixture(names, 0.3)

@@ -51,3 +51,14 @@ def test_what_is_not_a_number_is_not_hidden():
     assert found is not None
     for ours, theirs in zip(found, smooth(transition, density, start), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_a_last_step_that_no_state_explains_has_a_probability_above_zero():
+    transition, density, start = random_chains(2)
+    density[-1, 0, 1] = 0
+    found = regimes.smooth(transition, density, start)
+    assert found is not None
+    assert found[1][-1, 0, 1] == torch.finfo(torch.float64).tiny
+    for ours, theirs in zip(found, smooth(transition, density, start), strict=True):
+        assert torch.isfinite(ours).all()
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.oracles import generator, random_conditional, random_covariance, random_gaussian
-from tsforecast.core import DiagonalLinearGaussian, Gaussian, NotPositiveDefiniteError
+from tsforecast.core import DiagonalLinearGaussian, Gaussian, LinearGaussian, NotPositiveDefiniteError
 from tsforecast.core.kernels import calls, steps
 from tsforecast.core.linear import condition
 from tsforecast.core.particles import proposals
@@ -67,6 +67,28 @@ def test_marginal_and_posterior(out, dim, missing, by_torch, monkeypatch):
     inputs = conditional.matrix, conditional.offset, noise, prior.mean, prior.cov, value
     names = same(posterior, inputs, by_torch, monkeypatch)
     assert names == {"push_forward", "push_backward", "condition_forward", "condition_backward"}
+
+
+@pytest.mark.parametrize("output", range(5))
+def test_gradients_of_one_output_alone(output, by_torch, monkeypatch):
+    """Those that it does not depend on are zeros: memory that nothing was written into is NaN here."""
+    rng = generator(output)
+    prior, given = random_gaussian(SHAPE, 3, rng), random_conditional(SHAPE, 2, 3, rng)
+    value = torch.randn(*SHAPE, 2, generator=rng).double()
+
+    def alone(*leaves):
+        matrix, offset, noise, mean, cov, value = leaves
+        conditional, before = LinearGaussian(matrix, offset, symmetric(noise)), Gaussian(mean, symmetric(cov))
+        belief, log_prob = conditional.posterior(before, value)
+        predicted = conditional.marginal(before)
+        found = belief.mean, belief.cov, log_prob, predicted.mean, predicted.cov
+        return (found[output] + 0 * sum(x.sum() for x in leaves),)
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        same(alone, (given.matrix, given.offset, given.noise, prior.mean, prior.cov, value), by_torch, monkeypatch)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.parametrize("proposed", ["model", "all", "some"])
