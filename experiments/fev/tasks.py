@@ -145,6 +145,7 @@ def _means(cells: np.ndarray) -> dict[str, float]:
 
 
 def path_of(raw: pathlib.Path, pattern: str) -> pathlib.Path:
+    """Return the file of a name below the folder of raw files."""
     path = next(raw.rglob(pattern), None)
     if path is None:
         raise RuntimeError(f"expected a file {pattern} below the folder of raw files, got none")
