@@ -4,8 +4,8 @@
     python experiments/unseen/run.py --raw FOLDER --sets opsd_1H --models auto auto_theta
 
 Rows of results/unseen.csv have the score of fev-bench, see `experiments/fev/tasks.py`, and `to_naive`, its ratio to
-that of seasonal naive. They are for finding faults: what a change costs on data that it was not made for. A set that one
-of the shipped priors has seen is none of them; `--priors` takes priors from another folder.
+that of seasonal naive. They are for finding faults: what a change costs on data that it was not made for. No shipped
+prior has seen these sets; `--priors` takes priors from another folder.
 """
 
 import argparse
