@@ -10,7 +10,7 @@ import tsforecast
 from tsforecast.cli import chosen, train_parser
 from tsforecast.data import Columns, read_task
 from tsforecast.data.effects import fitting
-from tsforecast.forecasting import effect_choice, quick_bank
+from tsforecast.forecasting import effect_choice, quick_bank, trials
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 
 HORIZON, COLUMNS = 7, {"timestamp": "date", "target": "sales", "covariates": ["price"]}
@@ -73,7 +73,9 @@ def test_a_model_that_has_the_covariates_compares_nothing(lines):
     assert lines() == []
 
 
-def test_effects_are_fitted_to_all_data_once_and_once_to_what_lies_before_windows(monkeypatch):
+@pytest.mark.parametrize("compared", [3000, 100])
+def test_effects_are_fitted_to_all_data_once_and_once_to_what_lies_before_windows(compared, monkeypatch):
+    """Also where windows are forecast from the last steps alone: a month of them may have no winter."""
     whole, sizes = fitting._fitted, []
 
     def count(entries, freq, basis=None, bend=None):
@@ -82,6 +84,7 @@ def test_effects_are_fitted_to_all_data_once_and_once_to_what_lies_before_window
 
     monkeypatch.setattr(fitting, "_fitted", count)
     monkeypatch.setattr(fitting, "_KNOWN", {})
+    monkeypatch.setattr(trials, "_STEPS", compared)
     trained("auto", False, models="bank")
     assert [size for size, full in sizes if full] == [400, 330]
 

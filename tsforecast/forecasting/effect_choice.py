@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from tsforecast.data.effects.effects import COVARIATES
+from tsforecast.data.effects.effects import COVARIATES, Effects
 from tsforecast.data.effects.fitting import fit_effects, no_effects
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.grid_training import CURVES, NO_EFFECTS
 from tsforecast.forecasting.quick_bank import conditioned
-from tsforecast.forecasting.trials import comparison, count_windows, loss_of
+from tsforecast.forecasting.trials import before_windows, comparison, count_windows, loss_of
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
         log.info("effects of covariates are kept without a comparison: most series are too short for a window")
         return CURVES
     before = list(held_out.train)
-    earlier = fit_effects(before, task.freq)  # which candidates of "auto" have, too
+    earlier = earlier_effects(task, seed)
     if earlier is None or not earlier.basis.signals:
         log.info("effects of covariates are kept without a comparison: values before the last windows show none")
         return CURVES
@@ -56,3 +56,13 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
         count_windows(held_out), score[CURVES], score[NO_EFFECTS], "left out" if better == NO_EFFECTS else "kept",
     )  # fmt: skip
     return better
+
+
+def earlier_effects(task: ForecastTask, seed: int | None) -> Effects | None:
+    """Return effects fitted to all values before the windows of a comparison; None without one, or if none varies.
+
+    A comparison sees no more than the last steps of long series, in which there may be no winter.
+    """
+    own = ForecastTask(task.name, task.freq, task.prediction_length, 0, list(task.train))
+    held_out = comparison(own, seed)
+    return None if held_out is None else fit_effects(before_windows(own.entries, held_out), task.freq)

@@ -11,14 +11,14 @@ import torch
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.effects.effects import Effects
 from tsforecast.data.effects.fitting import fit_effects
-from tsforecast.data.task import ForecastTask, ended
+from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting import grid_training
 from tsforecast.forecasting.grid_training import CURVES, GridTraining, build_kernels
 from tsforecast.forecasting.grid_windows import training_loader
 from tsforecast.forecasting.lengths import effective_number
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.trials import comparison, count_windows, loss_of, windows_of
+from tsforecast.forecasting.trials import before_windows, comparison, count_windows, loss_of, windows_of
 from tsforecast.models.parts.bank_prior import learnt
 from tsforecast.models.parts.parameter_groups import learning_rate_factor
 from tsforecast.progress import warnings_only
@@ -64,8 +64,8 @@ def learnt_in_part(
             return _trained(task, entries, seed, effects).at(1.0)
         log.info("%s, which are too short for a window: parameters stay those that other series have taught", said)
         return conditioned(task, entries, seed, effects)
-    before = _before(entries, held_out.windows * task.prediction_length)
-    earlier = fit_effects(held_out.train, task.freq) if effects == CURVES else None  # as the choice of effects has them
+    before = before_windows(entries, held_out)
+    earlier = fit_effects(before, task.freq) if effects == CURVES else None  # which the choice of effects has, too
     with warnings_only(grid_training.__name__):  # effects are told of the last training
         path = _trained(replace(own, entries=before), before, seed, earlier or effects)
     scores = _scores(path, held_out, weights, shares)
@@ -84,12 +84,6 @@ def _scores(path: "_Path", held_out: ForecastTask, weights: str, shares: Sequenc
     if isinstance(transform, Prepare) and transform.effects is not None:
         pasts = [transform.effects.adjusted(past) for past in pasts]  # once for all shares
     return {share: loss_of(path.at(share), held_out, weights, pasts) for share in shares}
-
-
-def _before(entries: list[dict[str, Any]], test: int) -> list[dict[str, Any]]:
-    """Return all series without their last steps, but for those that are then without a value."""
-    found = ended([entry for entry in entries if entry["target"].shape[-1] > test], test)
-    return [entry for entry in found if np.isfinite(entry["target"]).any()]
 
 
 def conditioned(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings
 from tsforecast.data.quantiles import forecast_quantiles
-from tsforecast.data.task import ForecastTask, instances, last_steps
+from tsforecast.data.task import ForecastTask, ended, instances, last_steps
 from tsforecast.forecasting.candidates import Candidate
 
 SERIES = 128  # that candidates are compared on, at most
@@ -116,6 +116,16 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
             entries = [last_steps(long[number], _STEPS) for number in sorted(order)]
             return ForecastTask(task.name, task.freq, steps, windows, entries)
     return None
+
+
+def before_windows(entries: Sequence[dict[str, Any]], held_out: ForecastTask) -> list[dict[str, Any]]:
+    """Return all series, in whole length, without the steps of the windows of a `comparison`.
+
+    Those that are then without a value are left out.
+    """
+    test = held_out.windows * held_out.prediction_length
+    found = ended([entry for entry in entries if entry["target"].shape[-1] > test], test)
+    return [entry for entry in found if np.isfinite(entry["target"]).any()]
 
 
 def _begins(entry: dict[str, Any], test: int) -> bool:
