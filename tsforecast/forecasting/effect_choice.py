@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from tsforecast.data.effects import fitting
 from tsforecast.data.effects.effects import COVARIATES, Effects
-from tsforecast.data.effects.fitting import fit_effects, no_effects
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.grid_training import CURVES, NO_EFFECTS
 from tsforecast.forecasting.quick_bank import conditioned
 from tsforecast.forecasting.trials import before_windows, comparison, count_windows, loss_of
+from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
     entries = list(task.train)
     if not len(entries[0].get(COVARIATES, ())) or np.ndim(entries[0]["target"]) > 1:
         return AUTO
-    found = fit_effects(entries if data is None else data, task.freq)  # which is kept for the training
+    found = fitting.fit_effects(entries if data is None else data, task.freq)  # which is kept for the training
     if found is None or not found.basis.signals:
         return CURVES  # none is left, as the log of the training says
     held_out = comparison(ForecastTask(task.name, task.freq, task.prediction_length, 0, entries), seed)
@@ -48,7 +49,7 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
         return CURVES
     score = {
         name: loss_of(conditioned(held_out, before, seed or 0, effects), held_out, "equal")
-        for name, effects in ((CURVES, earlier), (NO_EFFECTS, no_effects(before, task.freq)))
+        for name, effects in ((CURVES, earlier), (NO_EFFECTS, fitting.no_effects(before, task.freq)))
     }
     better = min(score, key=lambda name: score[name])
     log.info(
@@ -65,4 +66,7 @@ def earlier_effects(task: ForecastTask, seed: int | None) -> Effects | None:
     """
     own = ForecastTask(task.name, task.freq, task.prediction_length, 0, list(task.train))
     held_out = comparison(own, seed)
-    return None if held_out is None else fit_effects(before_windows(own.entries, held_out), task.freq)
+    if held_out is None:
+        return None
+    with warnings_only(fitting.__name__):  # the fit to all data says how much of them it takes
+        return fitting.fit_effects(before_windows(own.entries, held_out), task.freq)
