@@ -10,9 +10,8 @@ sets that come with the package, the prepared tasks of the Chronos benchmark, an
 demand of US balancing authorities (eia_balancing_authorities_hourly_54x43848.npz, EIA, CC BY 4.0), of GEFCom2012
 (gefcom2012_load_hourly_20zones.npz), hours of M4 (m4_hourly.jsonl.gz), traffic by weeks (traffic_weekly_862x104.npz),
 traffic counts by quarters of an hour (scats_melbourne_volume_15min_140x2976.npz), speeds on a motorway
-(los_loop_speed_5min_207x2016.npz), mentions of companies and loads of servers (nab_real.tar.gz,
-MIT), tourism in Australia by quarters
-(australian_tourism.csv.gz, Apache-2.0).
+(los_loop_speed_5min_207x2016.npz), mentions of companies and loads of servers (nab_real.tar.gz, MIT), tourism in
+Australia by quarters (australian_tourism.csv.gz, Apache-2.0).
 """
 
 import argparse
