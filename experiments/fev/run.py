@@ -229,7 +229,7 @@ def once(model: str, task: Task, seed: int) -> Iterator[Forecast]:
     """Return forecasts of all windows by a model that is trained before the first."""
     predictor = trained(model, task.data, task.season, seed)
     count = len(task.data.entries) * task.data.windows
-    return follow(_predicted(predictor, task.data), f"{task.name}, {model}", count, "forecasts")
+    return follow(predicted(predictor, task.data), f"{task.name}, {model}", count, "forecasts")
 
 
 def refitted(model: str, task: Task, seed: int) -> Iterator[Forecast]:
@@ -238,7 +238,7 @@ def refitted(model: str, task: Task, seed: int) -> Iterator[Forecast]:
     for number in follow(range(data.windows), f"{task.name}, {model}", data.windows, "windows"):
         entries = ended(data.entries, (data.windows - 1 - number) * data.prediction_length)
         part = replace(data, entries=entries, windows=1)
-        by_window.append(list(_predicted(trained(model, part, task.season, seed), part)))
+        by_window.append(list(predicted(trained(model, part, task.season, seed), part)))
     return (forecast for of_series in zip(*by_window, strict=True) for forecast in of_series)
 
 
@@ -254,7 +254,7 @@ def trained(model: str, data: ForecastTask, season: int, seed: int) -> Predictor
     return estimator.train(list(data.train))
 
 
-def _predicted(predictor: Predictor, data: ForecastTask) -> Iterator[Forecast]:
+def predicted(predictor: Predictor, data: ForecastTask) -> Iterator[Forecast]:
     """Return the forecasts of all windows as no more than their tenths."""
     options: dict[str, Any] = {}
     if isinstance(predictor, StateSpacePredictor) and predictor.has_marginals:

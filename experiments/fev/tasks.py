@@ -144,7 +144,8 @@ def _means(cells: np.ndarray) -> dict[str, float]:
     }
 
 
-def _path(raw: pathlib.Path, pattern: str) -> pathlib.Path:
+def path_of(raw: pathlib.Path, pattern: str) -> pathlib.Path:
+    """Return the file of a name below the folder of raw files."""
     path = next(raw.rglob(pattern), None)
     if path is None:
         raise RuntimeError(f"expected a file {pattern} below the folder of raw files, got none")
@@ -153,7 +154,7 @@ def _path(raw: pathlib.Path, pattern: str) -> pathlib.Path:
 
 def _table(pattern: str) -> Read:
     """Return a reader of a table in long format."""
-    return lambda raw: pd.read_csv(_path(raw, pattern), dtype={"item_id": str})
+    return lambda raw: pd.read_csv(path_of(raw, pattern), dtype={"item_id": str})
 
 
 def _walmart(raw: pathlib.Path) -> pd.DataFrame:
@@ -175,7 +176,7 @@ def _ett(minutes: bool, rule: str | None = None, skipped: int = 0) -> Read:
     def read(raw: pathlib.Path) -> pd.DataFrame:
         parts = []
         for number in (1, 2):
-            table = pd.read_csv(_path(raw, f"ETT{'m' if minutes else 'h'}{number}.csv.gz"), index_col=0)
+            table = pd.read_csv(path_of(raw, f"ETT{'m' if minutes else 'h'}{number}.csv.gz"), index_col=0)
             table.index = pd.DatetimeIndex(table.index, name="timestamp")
             if rule is not None:
                 groups = table.resample(rule)
@@ -190,7 +191,7 @@ def _ett(minutes: bool, rule: str | None = None, skipped: int = 0) -> Read:
 
 def _hospital(raw: pathlib.Path) -> pd.DataFrame:
     """Patient counts by products."""
-    with np.load(_path(raw, "hospital_monthly_767x84.npz"), allow_pickle=False) as file:
+    with np.load(path_of(raw, "hospital_monthly_767x84.npz"), allow_pickle=False) as file:
         values, items, start = file["values"].astype(np.float64), file["item_id"], str(file["start"])
     stamps = pd.date_range(start, periods=values.shape[1], freq="MS")
     frame = pd.DataFrame(values, pd.Index(items, name="item_id"), stamps)

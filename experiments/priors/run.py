@@ -9,8 +9,9 @@ sources that are named are left out: forecasts of a set are honest only by a pri
 sets that come with the package, the prepared tasks of the Chronos benchmark, and these files below FOLDER: hourly
 demand of US balancing authorities (eia_balancing_authorities_hourly_54x43848.npz, EIA, CC BY 4.0), of GEFCom2012
 (gefcom2012_load_hourly_20zones.npz), hours of M4 (m4_hourly.jsonl.gz), traffic by weeks (traffic_weekly_862x104.npz),
-traffic counts by quarters of an hour (scats_melbourne_volume_15min_140x2976.npz), tourism in Australia by quarters
-(australian_tourism.csv.gz, Apache-2.0).
+traffic counts by quarters of an hour (scats_melbourne_volume_15min_140x2976.npz), speeds on a motorway
+(los_loop_speed_5min_207x2016.npz), mentions of companies and loads of servers (nab_real.tar.gz, MIT), tourism in
+Australia by quarters (australian_tourism.csv.gz, Apache-2.0).
 """
 
 import argparse
@@ -18,6 +19,7 @@ import gzip
 import json
 import pathlib
 import sys
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -90,14 +92,32 @@ def of_table(pattern: str, freq: str) -> Callable[[pathlib.Path], list[Entry]]:
     return read
 
 
+def of_nab(part: str) -> Callable[[pathlib.Path], list[Entry]]:
+    """Return the series of a folder of the Numenta benchmark, by five minutes."""
+
+    def read(raw: pathlib.Path) -> list[Entry]:
+        found = []
+        with tarfile.open(next(raw.rglob("nab_real.tar.gz"))) as archive:
+            for name in sorted(name for name in archive.getnames() if f"/{part}/" in name and name.endswith(".csv")):
+                table = pd.read_csv(archive.extractfile(name), index_col="timestamp", parse_dates=True)  # pyright: ignore
+                values = table["value"].resample("5min").mean()
+                start = to_period(str(values.index[0]), "5min")
+                found.append({"item_id": name, "start": start, "target": values.to_numpy(np.float64)})
+        return found
+
+    return read
+
+
 def means(read: Callable[[pathlib.Path], list[Entry]], freq: str) -> Callable[[pathlib.Path], list[Entry]]:
     """Return the means over the days, weeks, .. of series, without parts of a period at the ends."""
 
     def aggregated(raw: pathlib.Path) -> list[Entry]:
         found = []
         for entry in read(raw):
-            index = pd.period_range(entry["start"], periods=len(entry["target"]), freq=entry["start"].freq)
-            periods: Any = index.to_timestamp().to_period(freq)
+            stamps = pd.period_range(
+                entry["start"], periods=len(entry["target"]), freq=entry["start"].freq
+            ).to_timestamp()
+            periods: Any = (stamps.floor(freq) if freq.endswith("min") else stamps).to_period(freq)
             table = pd.DataFrame({"period": periods, "value": entry["target"]}).groupby("period", sort=True)["value"]
             sizes = table.size().to_numpy()
             whole = sizes == sizes.max()
@@ -154,6 +174,9 @@ SOURCES: dict[str, list[Source]] = {
     ],
     "min": [
         Source("scats", of_file("scats_melbourne_volume_15min_140x2976.npz", "15min")),
+        Source("loop", means(of_file("los_loop_speed_5min_207x2016.npz", "5min"), "15min")),
+        Source("tweets", means(of_nab("realTweets"), "15min")),
+        Source("cloud", means(of_nab("realAWSCloudwatch"), "15min")),
         Source("ett", of_set("zeroshot-ETTm")),
     ],
 }

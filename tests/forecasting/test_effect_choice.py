@@ -10,7 +10,7 @@ import tsforecast
 from tsforecast.cli import chosen, train_parser
 from tsforecast.data import Columns, read_task
 from tsforecast.data.effects import fitting
-from tsforecast.forecasting import effect_choice
+from tsforecast.forecasting import effect_choice, quick_bank, trials
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 
 HORIZON, COLUMNS = 7, {"timestamp": "date", "target": "sales", "covariates": ["price"]}
@@ -73,7 +73,9 @@ def test_a_model_that_has_the_covariates_compares_nothing(lines):
     assert lines() == []
 
 
-def test_effects_are_fitted_to_all_data_once_and_once_to_what_lies_before_windows(monkeypatch):
+@pytest.mark.parametrize("compared", [3000, 100])
+def test_effects_are_fitted_to_all_data_once_and_once_to_what_lies_before_windows(compared, monkeypatch):
+    """Also where windows are forecast from the last steps alone: a month of them may have no winter."""
     whole, sizes = fitting._fitted, []
 
     def count(entries, freq, basis=None, bend=None):
@@ -82,8 +84,32 @@ def test_effects_are_fitted_to_all_data_once_and_once_to_what_lies_before_window
 
     monkeypatch.setattr(fitting, "_fitted", count)
     monkeypatch.setattr(fitting, "_KNOWN", {})
+    monkeypatch.setattr(trials, "_STEPS", compared)
     trained("auto", False, models="bank")
     assert [size for size, full in sizes if full] == [400, 330]
+
+
+def test_the_share_that_a_bank_learns_is_chosen_by_the_same_effects(monkeypatch):
+    """Of shops with the same shocks, forecasts at once train twice, and fit no effects for that."""
+    whole, sizes, rng = fitting._fitted, [], np.random.default_rng(0)
+
+    def count(entries, freq, basis=None, bend=None):
+        sizes.append((len(entries[0]["target"]), bend is None and basis is None))
+        return whole(entries, freq, basis, bend)
+
+    monkeypatch.setattr(fitting, "_fitted", count)
+    monkeypatch.setattr(fitting, "_KNOWN", {})
+    monkeypatch.setattr(quick_bank, "_STEPS", 2)
+    days, price = pd.date_range("2020-01-01", periods=120), rng.normal(size=120)
+    common = 100 + 5 * price + np.cumsum(rng.normal(size=120))
+    shops = [
+        pd.DataFrame({"shop": k, "date": days, "sales": common + rng.normal(size=120), "price": price})
+        for k in range(20)
+    ]
+    frame = pd.concat(shops)
+    frame.loc[frame["date"] >= days[-HORIZON], "sales"] = np.nan
+    tsforecast.forecast(frame, horizon=HORIZON, columns={**COLUMNS, "item": ["shop"]})
+    assert [size for size, full in sizes if full] == [113, 57]
 
 
 def test_a_run_keeps_what_was_chosen(tmp_path, monkeypatch):

@@ -41,7 +41,8 @@ def chosen(task: ForecastTask):
 def test_parameters_go_the_share_of_the_way_that_forecasts_windows_best(best, monkeypatch, caplog):
     task, losses, shares = panel(30), [], (0.0, 0.25, 0.5, 0.75, 1.0)
 
-    def loss_of(predictor, held_out, weights):
+    def loss_of(predictor, held_out, weights, pasts):
+        assert [past["item_id"] for past in pasts[:3]] == [held_out.entries[0]["item_id"]] * 3
         assert (held_out.windows, weights) == (3, "equal")
         losses.append(parameters(predictor))
         return float(shares[len(losses) - 1] != best)

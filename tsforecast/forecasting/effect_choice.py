@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from tsforecast.data.effects.effects import COVARIATES
-from tsforecast.data.effects.fitting import fit_effects, no_effects
+from tsforecast.data.effects import fitting
+from tsforecast.data.effects.effects import COVARIATES, Effects
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.grid_training import CURVES, NO_EFFECTS
 from tsforecast.forecasting.quick_bank import conditioned
-from tsforecast.forecasting.trials import comparison, count_windows, loss_of
+from tsforecast.forecasting.trials import before_windows, comparison, count_windows, loss_of
+from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
     entries = list(task.train)
     if not len(entries[0].get(COVARIATES, ())) or np.ndim(entries[0]["target"]) > 1:
         return AUTO
-    found = fit_effects(entries if data is None else data, task.freq)  # which is kept for the training
+    found = fitting.fit_effects(entries if data is None else data, task.freq)  # which is kept for the training
     if found is None or not found.basis.signals:
         return CURVES  # none is left, as the log of the training says
     held_out = comparison(ForecastTask(task.name, task.freq, task.prediction_length, 0, entries), seed)
@@ -42,13 +43,13 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
         log.info("effects of covariates are kept without a comparison: most series are too short for a window")
         return CURVES
     before = list(held_out.train)
-    earlier = fit_effects(before, task.freq)  # which candidates of "auto" have, too
+    earlier = earlier_effects(task, seed)
     if earlier is None or not earlier.basis.signals:
         log.info("effects of covariates are kept without a comparison: values before the last windows show none")
         return CURVES
     score = {
         name: loss_of(conditioned(held_out, before, seed or 0, effects), held_out, "equal")
-        for name, effects in ((CURVES, earlier), (NO_EFFECTS, no_effects(before, task.freq)))
+        for name, effects in ((CURVES, earlier), (NO_EFFECTS, fitting.no_effects(before, task.freq)))
     }
     better = min(score, key=lambda name: score[name])
     log.info(
@@ -56,3 +57,16 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
         count_windows(held_out), score[CURVES], score[NO_EFFECTS], "left out" if better == NO_EFFECTS else "kept",
     )  # fmt: skip
     return better
+
+
+def earlier_effects(task: ForecastTask, seed: int | None) -> Effects | None:
+    """Return effects fitted to all values before the windows of a comparison; None without one, or if none varies.
+
+    A comparison sees no more than the last steps of long series, in which there may be no winter.
+    """
+    own = ForecastTask(task.name, task.freq, task.prediction_length, 0, list(task.train))
+    held_out = comparison(own, seed)
+    if held_out is None:
+        return None
+    with warnings_only(fitting.__name__):  # the fit to all data says how much of them it takes
+        return fitting.fit_effects(before_windows(own.entries, held_out), task.freq)

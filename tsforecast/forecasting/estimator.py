@@ -245,7 +245,8 @@ class StateSpaceEstimator(AbstractEstimator):
     ) -> TrainOutput:
         """Return what has been trained on entries of a grid, by an estimator that data decide no more of."""
         columns = self._columns or self.columns_of_entries
-        with_effects = self.on_grid.with_effects(training_data, self.effects, from_predictor, columns)
+        effects = self.earlier_effects or self.effects
+        with_effects = self.on_grid.with_effects(training_data, effects, from_predictor, columns)
         self.on_grid = with_effects.with_past(training_data)
         training_data, validation_data = (self.on_grid.adjusted(data) for data in (training_data, validation_data))
         self.on_grid = self.on_grid.for_data(training_data, self.use_feat_static_cat, from_predictor)

@@ -13,6 +13,7 @@ from gluonts.torch.model.estimator import PyTorchLightningEstimator
 from gluonts.transform import Transformation
 
 from tsforecast.data.checks import refuse_endless
+from tsforecast.data.effects.effects import Effects
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import as_lists, as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
@@ -38,6 +39,7 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
     freq: str
     prediction_length: int
     history_length: int | None
+    earlier_effects: Effects | None = None  # in place of a fit to the training data
     _columns: Columns | None = None  # roles of the columns of a training data frame
     _categories: dict[str, list[str]] | None = None  # values of its static categories
 

@@ -10,13 +10,15 @@ import torch
 
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.effects.effects import Effects
-from tsforecast.data.task import ForecastTask, ended
+from tsforecast.data.effects.fitting import fit_effects
+from tsforecast.data.task import ForecastTask
+from tsforecast.data.transform import Prepare
 from tsforecast.forecasting import grid_training
-from tsforecast.forecasting.grid_training import GridTraining, build_kernels
+from tsforecast.forecasting.grid_training import CURVES, GridTraining, build_kernels
 from tsforecast.forecasting.grid_windows import training_loader
 from tsforecast.forecasting.lengths import effective_number
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.trials import comparison, count_windows, loss_of
+from tsforecast.forecasting.trials import before_windows, comparison, count_windows, loss_of, windows_of
 from tsforecast.models.parts.bank_prior import learnt
 from tsforecast.models.parts.parameter_groups import learning_rate_factor
 from tsforecast.progress import warnings_only
@@ -62,10 +64,11 @@ def learnt_in_part(
             return _trained(task, entries, seed, effects).at(1.0)
         log.info("%s, which are too short for a window: parameters stay those that other series have taught", said)
         return conditioned(task, entries, seed, effects)
-    before = _before(entries, held_out.windows * task.prediction_length)
+    before = before_windows(entries, held_out)
+    earlier = fit_effects(before, task.freq) if effects == CURVES else None  # which the choice of effects has, too
     with warnings_only(grid_training.__name__):  # effects are told of the last training
-        path = _trained(replace(own, entries=before), before, seed, effects)
-    scores = {share: loss_of(path.at(share), held_out, weights) for share in shares}
+        path = _trained(replace(own, entries=before), before, seed, earlier or effects)
+    scores = _scores(path, held_out, weights, shares)
     share = min(shares, key=lambda share: scores[share])
     log.info(
         "%s: parameters go %.0f %% of the way of a training, by the CRPS of %s windows before the end (%s)",
@@ -75,10 +78,12 @@ def learnt_in_part(
     return _trained(task, entries, seed, effects).at(share) if share else conditioned(task, entries, seed, effects)
 
 
-def _before(entries: list[dict[str, Any]], test: int) -> list[dict[str, Any]]:
-    """Return all series without their last steps, but for those that are then without a value."""
-    found = ended([entry for entry in entries if entry["target"].shape[-1] > test], test)
-    return [entry for entry in found if np.isfinite(entry["target"]).any()]
+def _scores(path: "_Path", held_out: ForecastTask, weights: str, shares: Sequence[float]) -> dict[float, float]:
+    """Return the CRPS of windows by the share of the way."""
+    pasts, transform = windows_of(held_out)[0], path.predictor.histories().transform
+    if isinstance(transform, Prepare) and transform.effects is not None:
+        pasts = [transform.effects.adjusted(past) for past in pasts]  # once for all shares
+    return {share: loss_of(path.at(share), held_out, weights, pasts) for share in shares}
 
 
 def conditioned(

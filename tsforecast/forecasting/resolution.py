@@ -13,7 +13,7 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting import grid_training, presets
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.candidates import Candidate, candidates, structures
-from tsforecast.forecasting.effect_choice import chosen_effects
+from tsforecast.forecasting.effect_choice import chosen_effects, earlier_effects
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
 from tsforecast.forecasting.grid_training import CURVES, GIVEN, takes_curves
 from tsforecast.forecasting.predictor import StateSpacePredictor
@@ -165,13 +165,16 @@ def _structure(
 def choose(estimator: AbstractEstimator, data: Any, compared: Sequence[Candidate] | None) -> Selection:
     """Return the model and options that the data choose; see `StateSpaceEstimator.choose`."""
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
-    arguments = estimator.__init_args__
+    arguments, task = estimator.__init_args__, _compared(estimator, data)
+    earlier = earlier_effects(task, arguments["seed"]) if arguments["effects"] == CURVES else None
 
     def train(candidate: Candidate, entries: Sequence[dict[str, Any]]) -> StateSpacePredictor:
         quiet = {"enable_progress_bar": False, "callbacks": None, "logger": False}
-        return of_candidate(estimator, candidate, None, **quiet).train(entries)
+        found = of_candidate(estimator, candidate, None, **quiet)
+        found.earlier_effects = earlier if found.effects == CURVES else None
+        return found.train(entries)
 
-    task, models, budget = _compared(estimator, data), arguments["models"], arguments["time_budget"]
+    models, budget = arguments["models"], arguments["time_budget"]
     if compared is None and models is not None:
         compared = candidates(task, models.replace(" ", "").split(","))
     half = None if budget is None else 0.5 * budget

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import default_season, expected_alias_warnings
 from tsforecast.data.quantiles import forecast_quantiles
-from tsforecast.data.task import ForecastTask, instances, last_steps
+from tsforecast.data.task import ForecastTask, ended, instances, last_steps
 from tsforecast.forecasting.candidates import Candidate
 
 SERIES = 128  # that candidates are compared on, at most
@@ -118,6 +118,16 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
     return None
 
 
+def before_windows(entries: Sequence[dict[str, Any]], held_out: ForecastTask) -> list[dict[str, Any]]:
+    """Return all series, in whole length, without the steps of the windows of a `comparison`.
+
+    Those that are then without a value are left out.
+    """
+    test = held_out.windows * held_out.prediction_length
+    found = ended([entry for entry in entries if entry["target"].shape[-1] > test], test)
+    return [entry for entry in found if np.isfinite(entry["target"]).any()]
+
+
 def _begins(entry: dict[str, Any], test: int) -> bool:
     """Return whether a series has a value before its last steps."""
     return bool(np.isfinite(last_steps(entry, _STEPS)["target"][..., :-test]).any())
@@ -152,9 +162,12 @@ def values_of(task: ForecastTask) -> NDArray[np.float64]:
     return np.stack(each).reshape(len(task.entries), -1, len(each[0]))
 
 
-def quantiles_of(predictor: Predictor, task: ForecastTask) -> NDArray[np.float64]:
-    """Return twenty quantiles of each of `values_of`."""
-    (pasts, _), own = windows_of(task), _units_of_targets(task)
+def quantiles_of(
+    predictor: Predictor, task: ForecastTask, pasts: Sequence[dict[str, Any]] | None = None
+) -> NDArray[np.float64]:
+    """Return twenty quantiles of each of `values_of`, given the pasts of `windows_of`; None to make them."""
+    own = _units_of_targets(task)
+    pasts = windows_of(task)[0] if pasts is None else pasts
     # No paths are drawn where quantiles are exact.
     options = {"num_samples": 0} if getattr(predictor, "has_marginals", False) else {}
     found = []
@@ -172,7 +185,9 @@ def crps(quantiles: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray
     return np.nan_to_num(2 * np.maximum(levels * error, (levels - 1) * error).mean(-1))
 
 
-def loss_of(predictor: Predictor, task: ForecastTask, weights: str) -> float:
-    """Return the CRPS of forecasts of `windows_of`, by the weights of series, see `shares_of`."""
+def loss_of(
+    predictor: Predictor, task: ForecastTask, weights: str, pasts: Sequence[dict[str, Any]] | None = None
+) -> float:
+    """Return the CRPS of forecasts of `windows_of`, by the weights of series, see `shares_of` and `quantiles_of`."""
     values = values_of(task)
-    return float(shares_of(task, values, weights) @ crps(quantiles_of(predictor, task), values).sum((1, 2)))
+    return float(shares_of(task, values, weights) @ crps(quantiles_of(predictor, task, pasts), values).sum((1, 2)))
