@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
@@ -86,7 +85,9 @@ class Forecaster:
         """
         data, rows = self._fitted("update"), _rows(new)
         roles = columns_of(self.predictor_.columns)
-        keys = [*roles.items, *roles.stamps]
+        keys, names = [*roles.items, *roles.stamps], [*roles.targets, *roles.covariates]
+        if not roles.wide and not {*names} & {*rows}:
+            raise ValueError(f"expected new rows to have {listed(names)}, or some of these, got {listed(rows)}")
         joined = with_rows(data, rows, keys, roles.stamps)
         self._task(joined, whole=True)  # which refuses what does not fit, and leaves all as it is
         self._data = joined
@@ -122,7 +123,6 @@ class Forecaster:
         names = [*roles.targets, *roles.covariates]
         if not roles.wide and not {*names} & {*rows}:
             raise ValueError(f"expected known to have {listed(names)}, or some of these, got {listed(map(str, rows))}")
-        rows = rows if roles.wide else rows.assign(**{name: np.nan for name in names if name not in rows})
         asked = with_room(task).ending_together().latest
         of_known = replace(roles, static_categories=(), static_reals=(), holidays=None)
         return self._forecasts(attach_known(asked, rows, horizon, of_known), quantiles)
