@@ -49,6 +49,12 @@ def test_predictions_are_those_of_forecast(priced, fitted):
         pd.testing.assert_frame_equal(forecaster.predict(LEVELS), expected)
 
 
+def test_numbers_that_go_on_are_covariates_as_in_forecast():
+    found = Forecaster(5).fit(table()).predict(LEVELS)
+    pd.testing.assert_frame_equal(found, tsforecast.forecast(table(), 5, quantiles=LEVELS))
+    assert found["day"].min() == pd.Timestamp("2024-03-31")
+
+
 def test_a_model_by_name_and_an_estimator():
     options = {"components": "level", "num_batches_per_epoch": 1, "trainer_kwargs": {"max_epochs": 1}}
     estimator = StateSpaceEstimator("issm", "D", 5, seed=0, **options)

@@ -60,13 +60,14 @@ class Forecaster:
     def fit(self, frame: Any) -> Self:
         """Train on a frame with a row for each series and time stamp, and return self.
 
-        Covariates may go on behind the last target: they are the known future.
+        Covariates may go on behind the last target: they are the known future. Where none is named, numbers that do so
+        are covariates, as in `tsforecast.forecast`.
 
         Raises:
             ValueError: If the frame is not as expected; the message names the row.
         """
         data = _rows(frame)
-        task = read_task(data, self.freq, self.horizon, 0, columns=columns_of(self.columns))
+        task = read_task(data, self.freq, self.horizon, 0, columns=replace(columns_of(self.columns), ahead=True))
         predictor = trainer_of(self.model, task.prediction_length, self.seed)(task)
         if not isinstance(predictor, StateSpacePredictor):
             raise ValueError(f"model={self.model!r} is a baseline, which `tsforecast.cross_validate` takes")

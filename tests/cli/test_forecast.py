@@ -46,6 +46,7 @@ def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "shops-forecasts.csv").read_bytes()
     assert main(["evaluate", "kept", "--baselines", "none", "--plot_series", "0"]) == 0
     assert main(["explain", "kept", "--output", "parts"]) == 0
+    assert main(["explain", "kept", "--importance", "1", "--output", "parts"]) == 2  # without a covariate
     assert main(["forecast", file, "--horizon", "4", "--keep", "kept"]) == 2
 
 
