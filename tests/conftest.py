@@ -113,7 +113,7 @@ def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
             whole(figure, target, **options)
             return
         figure.set_layout_engine("none")
-        figure.dpi = options["dpi"]
+        figure.dpi = options.get("dpi", figure.dpi)
         FigureCanvasAgg(figure).print_png(target)
 
     with pytest.MonkeyPatch.context() as patch:

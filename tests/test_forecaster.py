@@ -49,12 +49,21 @@ def test_predictions_are_those_of_forecast(priced, fitted):
         pd.testing.assert_frame_equal(forecaster.predict(LEVELS), expected)
 
 
+def test_numbers_that_go_on_are_covariates_as_in_forecast():
+    found = Forecaster(5).fit(table()).predict(LEVELS)
+    pd.testing.assert_frame_equal(found, tsforecast.forecast(table(), 5, quantiles=LEVELS))
+    assert found["day"].min() == pd.Timestamp("2024-03-31")
+
+
 def test_a_model_by_name_and_an_estimator():
     options = {"components": "level", "num_batches_per_epoch": 1, "trainer_kwargs": {"max_epochs": 1}}
     estimator = StateSpaceEstimator("issm", "D", 5, seed=0, **options)
     found = Forecaster(5, model=estimator).fit(plain()).predict(LEVELS)
     expected = estimator.train(plain()).predict_frame(plain(), LEVELS)
     pd.testing.assert_frame_equal(found, expected)
+    for horizon in (2.5, "5"):
+        with pytest.raises(ValueError, match="to be a whole number, got"):
+            Forecaster(horizon).fit(plain())
     for model, message in (("seasonal_naive", "baseline"), ("prophet", "prophet"), (3, "expected a model")):
         with pytest.raises(ValueError, match=message):
             Forecaster(5, model=model).fit(plain())
@@ -73,6 +82,8 @@ def test_new_rows_move_forecasts_on_without_training(fitted):
         again.update(data[["ds", "y"]])
     with pytest.raises(ValueError, match=r"two new rows are of a, 2024-01-01"):
         again.update(data.iloc[[0, 0]])
+    with pytest.raises(ValueError, match="expected new rows to have 'y', or some of these, got 'unique_id', 'ds', 'z'"):
+        again.update(data.rename(columns={"y": "z"}))
     with pytest.raises(ValueError, match="twelve"):
         again.update(data.assign(y="twelve"))
     assert again.predict([0.5])["ds"].min() == data["ds"].max() + pd.Timedelta(1, "D")  # as before the faulty rows

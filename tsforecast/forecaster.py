@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
@@ -61,13 +60,14 @@ class Forecaster:
     def fit(self, frame: Any) -> Self:
         """Train on a frame with a row for each series and time stamp, and return self.
 
-        Covariates may go on behind the last target: they are the known future.
+        Covariates may go on behind the last target: they are the known future. Where none is named, numbers that do so
+        are covariates, as in `tsforecast.forecast`.
 
         Raises:
             ValueError: If the frame is not as expected; the message names the row.
         """
         data = _rows(frame)
-        task = read_task(data, self.freq, self.horizon, 0, columns=columns_of(self.columns))
+        task = read_task(data, self.freq, self.horizon, 0, columns=replace(columns_of(self.columns), ahead=True))
         predictor = trainer_of(self.model, task.prediction_length, self.seed)(task)
         if not isinstance(predictor, StateSpacePredictor):
             raise ValueError(f"model={self.model!r} is a baseline, which `tsforecast.cross_validate` takes")
@@ -86,7 +86,9 @@ class Forecaster:
         """
         data, rows = self._fitted("update"), _rows(new)
         roles = columns_of(self.predictor_.columns)
-        keys = [*roles.items, *roles.stamps]
+        keys, names = [*roles.items, *roles.stamps], [*roles.targets, *roles.covariates]
+        if not roles.wide and not {*names} & {*rows}:
+            raise ValueError(f"expected new rows to have {listed(names)}, or some of these, got {listed(rows)}")
         joined = with_rows(data, rows, keys, roles.stamps)
         self._task(joined, whole=True)  # which refuses what does not fit, and leaves all as it is
         self._data = joined
@@ -122,7 +124,6 @@ class Forecaster:
         names = [*roles.targets, *roles.covariates]
         if not roles.wide and not {*names} & {*rows}:
             raise ValueError(f"expected known to have {listed(names)}, or some of these, got {listed(map(str, rows))}")
-        rows = rows if roles.wide else rows.assign(**{name: np.nan for name in names if name not in rows})
         asked = with_room(task).ending_together().latest
         of_known = replace(roles, static_categories=(), static_reals=(), holidays=None)
         return self._forecasts(attach_known(asked, rows, horizon, of_known), quantiles)

@@ -25,7 +25,6 @@ real series.
   too narrow, and those of growing series too wide. Three other priors of structures did not mend this. One with a
   quarter of the weight on autoregressions, and less on moving trends, widened both.
 - Averages of real page views have intervals that are too narrow.
-- A model knows no holidays but those that controls name.
 
 ```sh
 python experiments/impact/run.py   # fills experiments/impact/results/impact.csv; seven minutes on one core

@@ -347,6 +347,15 @@ def test_dates_that_do_not_fit_are_refused(dates, message):
         impact(series(count=1), **dates)
 
 
+def test_values_that_a_transformation_does_not_take_are_refused(tmp_path):
+    frame = series(count=1)
+    with pytest.raises(ValueError, match="series 's0': log1p needs values above -1"):
+        impact(frame.assign(y=-frame["y"] - 100), "2024-02-10", options=Options(transformation="log1p"))
+    (tmp_path / "dates.csv").touch()
+    with pytest.raises(ValueError, match=r"dates\.csv: expected a table of dates"):
+        impact(frame, dates=tmp_path / "dates.csv")
+
+
 def test_controls_that_do_not_fit_are_refused():
     frame = series(count=1)
     missing = frame.assign(x=frame["x"].where(frame["timestamp"] < "2024-02-20"))

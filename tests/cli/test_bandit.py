@@ -114,7 +114,7 @@ def test_arms_have_features_of_a_file(tmp_path, table, capsys):
     arms.write_text("name,light,kind\narm red,0.3,warm\narm green,0.6,cold\narm blue,0.1,cold\narm grey,1,cold\n")
     run = ["bandit", "ekf", "--data", str(table), *QUICK[:-1], "--hidden", "--arms", str(arms), "--output"]
     assert main([*run, str(tmp_path / "run"), "--encoding", "block"]) == 0
-    assert "1 arms are left out, which the data do not have" in capsys.readouterr().err
+    assert "left out are features of 1 arm that the data do not have" in capsys.readouterr().err
     for text, message in (
         ("name,light\narm red,1\narm green,2\n", "expected features of every arm, got none of arm blue"),
         ("name,light\narm red,1\narm green,2\narm blue,\n", "a number of every feature, got none of arm arm blue"),

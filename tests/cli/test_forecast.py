@@ -46,6 +46,7 @@ def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "shops-forecasts.csv").read_bytes()
     assert main(["evaluate", "kept", "--baselines", "none", "--plot_series", "0"]) == 0
     assert main(["explain", "kept", "--output", "parts"]) == 0
+    assert main(["explain", "kept", "--importance", "1", "--output", "parts"]) == 2  # without a covariate
     assert main(["forecast", file, "--horizon", "4", "--keep", "kept"]) == 2
 
 
@@ -56,7 +57,14 @@ def test_rows_behind_the_last_target_are_forecast_with_what_they_know(shops, tmp
     table.loc[table["ds"] > "2019-11-29", "y"] = np.nan
     table.to_csv("plan.csv", index=False)
     with caplog.at_level(logging.INFO, "tsforecast"):
-        assert main(["forecast", "plan.csv", "--plot_series", "0"]) == 0
+        assert main(["forecast", "plan.csv", "--plot_series", "0", "--keep", "kept"]) == 0
+    is_known = table["y"].notna()
+    table[is_known].to_csv("past.csv", index=False)
+    table[~is_known].drop(columns="y").to_csv("known.csv", index=False)
+    words = ["predict", "kept", "--data", "past.csv", "--output", "later.csv"]
+    assert main(words) == 2  # whose covariates are not known
+    assert main([*words, "--known", "known.csv"]) == 0
+    pd.testing.assert_frame_equal(pd.read_csv("later.csv"), pd.read_csv("plan-forecasts.csv"), rtol=1e-5)
     found = pd.read_csv("plan-forecasts.csv").merge(
         table.assign(ds=table["ds"].astype(str)), on=["unique_id", "ds"], validate="1:1"
     )

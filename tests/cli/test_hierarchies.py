@@ -55,6 +55,25 @@ def test_a_trained_model_writes_paths_that_add_up(folder, monkeypatch):
     _check(paths.pivot(index=["path", "date"], columns=["region", "shop"], values="value"))
 
 
+def test_a_kept_run_forecasts_its_sums_again(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    sums = ["--hierarchy", "region/shop", "--aggregate", "week"]
+    words = ["forecast", "sales.csv", "--horizon", "14", *sums, "--plot_series", "0", "--output", "first.csv"]
+    assert main([*words, "--keep", "kept"]) == 0
+    assert "`predict` forecasts its sums, too" in capsys.readouterr().err
+    assert main(["predict", "kept", "--output", "again.csv"]) == 0
+    assert (folder / "again.csv").read_bytes() == (folder / "first.csv").read_bytes()
+    assert main(["predict", "kept", "--known", "sales.csv", "--output", "known.csv"]) == 2
+    assert "the run has it, and --hierarchy none --aggregate none leaves it out" in capsys.readouterr().err
+    assert main(["predict", "kept", "--hierarchy", "none", "--aggregate", "none", "--output", "alone.csv"]) == 0
+    alone = pd.read_csv("alone.csv")
+    assert list(alone.columns[:4]) == ["region", "shop", "date", "mean"]
+    assert len(alone) == 3 * 14
+    assert main(["evaluate", "kept", "--baselines", "none", "--plot_series", "0"]) == 0
+    scored = pd.read_csv(folder / "kept" / "per_series.csv", keep_default_na=False)
+    assert {*scored["item_id"]} == {"N/A", "N/B", "S/C"}
+
+
 def test_steps_of_a_file_add_up_to_periods(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     arguments = ["forecast", "sales.csv", "--item", "region", "shop", "--horizon", "14", "--aggregate", "week"]

@@ -65,7 +65,7 @@ def test_ragged_rows(tmp_path):
     ("columns", "message"),
     [
         (Columns(target="sales"), r"no column 'sales'; the columns are 'item', 'timestamp', 'target'"),
-        (Columns(item="item", covariates=["item"]), "a column has two roles"),
+        (Columns(item="item", covariates=["item"]), "a column has two roles, 'item'"),
     ],
 )
 def test_missing_columns(tmp_path, columns, message):

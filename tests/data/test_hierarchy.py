@@ -125,6 +125,22 @@ def test_wrong_summing_matrices_are_explained(change, match):
         _find(_frame((("A",), ("B",)), ("shop",)), matrix.drop(columns=["B"]) if change == {"B": None} else matrix)
 
 
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", r"sums\.csv: expected a summing matrix: its first column names the sums"),
+        ("A,B\n1,1\n", "lacks: 'A'; .*; its first column, 'A', names the sums"),
+    ],
+)
+def test_files_that_are_no_summing_matrix_are_explained(text, match, tmp_path):
+    (tmp_path / "sums.csv").write_text(text)
+    frame = _frame((("A",), ("B",)), ("shop",))
+    with pytest.raises(ValueError, match=match):
+        _find(frame, str(tmp_path / "sums.csv"))
+    (tmp_path / "sums.csv").write_text("sum;A;B\ntotal;1;1\n")
+    assert _find(frame, str(tmp_path / "sums.csv"))[0].aggregates == ("total",)
+
+
 def test_a_series_with_two_parents_is_named():
     with pytest.raises(ValueError, match="'A' is in two places of the hierarchy, 'N/A' and 'S/A'"):
         _find(_frame(), "region/shop", item="shop")

@@ -54,6 +54,26 @@ def test_ranges_of_covariates_stand_at_their_steps(tmp_path):
         attach_known(entries(), tmp_path / "half.csv", 3, covariates=["heat"])
 
 
+def test_a_range_the_wrong_way_round_is_said_with_its_line(tmp_path):
+    path = tmp_path / "known.csv"
+    path.write_text("item_id,timestamp,target,heat_low,heat_high\nb,2024-01-01 11:00,,3,2\n")
+    with pytest.raises(ValueError, match="line 2, column 'heat_low': expected it at most heat_high, got 3 and 2"):
+        attach_known(entries(), path, 3, covariates=["heat"])
+
+
+def test_columns_that_are_left_out_are_as_they_were(tmp_path):
+    """A table of one covariate of two, in other letters, and without targets."""
+    path = tmp_path / "known.csv"
+    path.write_text("item_id,timestamp,Price\nb,2024-01-01 11:00,9\n")
+    before = [{**entry, "feat_dynamic_real": np.arange(26.0).reshape(2, 13)} for entry in entries()]
+    after = attach_known(before, path, 3, Columns("item_id", "timestamp", "target", covariates=["heat", "price"]))
+    assert np.isnan([one["known_future"] for one in after]).all()
+    np.testing.assert_array_equal(after[0]["feat_dynamic_real"], before[0]["feat_dynamic_real"])
+    changed = after[1]["feat_dynamic_real"] - before[1]["feat_dynamic_real"]
+    assert np.argwhere(changed).tolist() == [[1, 11]]
+    assert after[1]["feat_dynamic_real"][1, 11] == 9
+
+
 def test_multivariate_and_single_series(tmp_path):
     frame = pd.DataFrame({"timestamp": ["2024-01-01 10:00", "2024-01-01 12:00"], "y1": [1.0, np.nan], "y2": [2.0, 3.0]})
     frame.to_parquet(tmp_path / "known.parquet")

@@ -35,7 +35,7 @@ def effect_curves(predictor: StateSpacePredictor) -> pd.DataFrame:
     Raises:
         ValueError: If the model has no curves.
     """
-    effects = _effects(predictor)
+    effects = curves_behind(predictor)
     return curves_of(effects, columns_of(predictor.columns).names_ahead(effects.num_covariates))
 
 
@@ -65,7 +65,7 @@ def importance(
     Raises:
         ValueError: If the model has no curves, no series is long enough, or no covariate varies before the windows.
     """
-    effects = _effects(predictor)
+    effects = curves_behind(predictor)
     horizon = predictor.prediction_length
     entries, _ = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
     long = [entry for entry in entries if np.shape(entry["target"])[-1] > (windows + 1) * horizon]
@@ -90,7 +90,12 @@ def importance(
     return table.sort_values("lost", ascending=False, kind="stable", ignore_index=True)
 
 
-def _effects(predictor: StateSpacePredictor) -> Effects:
+def curves_behind(predictor: StateSpacePredictor) -> Effects:
+    """Return the curves of covariates of a model.
+
+    Raises:
+        ValueError: If it has none.
+    """
     effects = getattr(predictor.input_transform, "effects", None)
     if effects is None:
         raise ValueError("expected a model behind curves of covariates, which bank, issm, gls and pool have by default")

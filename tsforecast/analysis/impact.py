@@ -145,6 +145,12 @@ def impact(
     task = read_task(data, freq, 1, 0, columns=roles)
     if any(np.ndim(entry["target"]) > 1 for entry in task.entries):
         raise ValueError("expected one target: give several targets as series of their own")
+    for entry in task.entries:
+        values = np.asarray(entry["target"], np.float64)
+        try:
+            transformation_of(options.transformation).check(float(np.nanmin(values)), float(np.nanmax(values)))
+        except ValueError as error:
+            raise ValueError(f"series {str(entry['item_id'])!r}: {error}") from error
     if after is not None:
         pairs: Any = pairs_of(after, until)
     else:

@@ -1,5 +1,6 @@
 """Series around interventions: the beginning and the end of each, and the known values before."""
 
+import csv
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -163,7 +164,10 @@ def pairs_of_table(table: pd.DataFrame | str | Path) -> dict[str, list[Pair]]:
 def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    return pd.read_csv(path, dtype=str, sep=None, engine="python", keep_default_na=False)
+    try:
+        return pd.read_csv(path, dtype=str, sep=None, engine="python", keep_default_na=False)
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path}: expected a table of dates ({error})") from error
 
 
 def cases_of(entry: Mapping[str, Any], dates: Sequence[Pair], names: Sequence[str]) -> list[Case]:

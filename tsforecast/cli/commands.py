@@ -117,7 +117,7 @@ class Predict(LengthOptions, HierarchyOptions, AnswerOptions):
 
     known: str | None = option(
         None,
-        "what-if: item, time stamp, target values taken as given; NAME_low, NAME_high of a covariate",
+        "what-if: item, time stamp, target values taken as given, covariates; NAME_low, NAME_high of a range",
         reads="file",
     )
     start: str = option("common", "behind the series that ends last, or each series' own", choices=("common", "each"))

@@ -29,7 +29,7 @@ from tsforecast.forecasting.adaptation import AdaptivePredictor
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.forecasting.refit import refitted
 from tsforecast.forecasting.rolling import AdaptationResult, rolling
-from tsforecast.io.files import replace_together
+from tsforecast.io.files import make_folder, replace_together
 from tsforecast.io.frame_files import write_frames
 from tsforecast.plots import plot_adaptation, save_figure
 from tsforecast.wording import counted, listed, shortened, suggestion
@@ -154,6 +154,7 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
     places = [folder / path.relative_to(report) for path in written]
     if chosen.frame:
         rows = validation_frame(kept[0].forecasts if adapted is None else adapted[1], task, TENTHS)
+        make_folder(Path(chosen.frame).parent)
         write_frames([rows], Path(chosen.frame))
         log.info("%s: %s of %s", chosen.frame, counted(len(rows), "row"), adapted[0] if adapted else record["model"])
     sys.stdout.write("\n".join(["Written:", *(f"  {path}" for path in places)]) + "\n")

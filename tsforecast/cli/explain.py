@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tsforecast.analysis.drivers import effect_curves, importance
+from tsforecast.analysis.drivers import curves_behind, effect_curves, importance
 from tsforecast.analysis.explain import explain
 from tsforecast.cli.answers import PAGE, heading, write_table, write_tables
 from tsforecast.cli.commands import Explain
 from tsforecast.cli.news import scale_of
 from tsforecast.cli.opened import Opened
+from tsforecast.data.calendar.frequency import steps_in_words
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.plots.drivers import plot_curves
@@ -30,13 +31,17 @@ def run(chosen: Explain) -> int:
     """
     opened = Opened.of(chosen, chosen.run)
     task, predictor = opened.beyond(chosen.data).ending_together(), opened.predictor()
+    if chosen.importance:
+        curves_behind(predictor)
     found = explain(predictor, task.latest, recent=chosen.recent, seed=chosen.seed)
     out = Path(chosen.output) if chosen.output else opened.folder / "explain"
     write_tables(out, task.columns, task.entries, explain=found)
     if chosen.plot_series:
         title = f"What the forecast is made of: mean ± 2 standard deviations{scale_of(predictor)}"
         save_figure(plot_parts(found, most=chosen.plot_series, title=title), out / "explain.png")
-        explain_page(found, title=heading(task, f"parts of the forecasts{scale_of(predictor)}")).save(out / PAGE)
+        steps = steps_in_words(opened.length, task.freq)
+        title = heading(task, f"parts of the forecasts of {steps}{scale_of(predictor)}")
+        explain_page(found, title=title).save(out / PAGE)
     if getattr(predictor.input_transform, "effects", None) is not None:
         predictor.columns = None if task.columns is None else as_lists(task.columns)  # which name the covariates
         _write_curves(chosen, predictor, task.latest, out)

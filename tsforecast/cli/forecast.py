@@ -11,7 +11,7 @@ import torch
 from gluonts.model import Forecast
 from jsonargparse import Namespace
 
-from tsforecast.cli import forecast_tables, runs
+from tsforecast.cli import forecast_tables, run_records, runs
 from tsforecast.cli.commands import Forecast as Chosen
 from tsforecast.cli.given_files import columns
 from tsforecast.cli.option_groups import COLUMNS
@@ -79,7 +79,10 @@ def run(chosen: Chosen) -> int:
         figure = plot_forecasts(ahead.entries, drawn, targets=ahead.targets, history=4 * task.prediction_length)
         log.info("%s: the first %d of them", save_figure(figure, picture), len(drawn))
     if chosen.keep:
-        _keep(Path(chosen.keep), chosen, predictor, held_out or with_windows(task, 0))
+        kept = held_out or with_windows(task, 0)
+        if tree is not None:  # whose sums are made again from its series
+            kept = replace(kept, entries=[one for one in kept.entries if one["item_id"] in {*tree.bottoms}])
+        _keep(Path(chosen.keep), chosen, predictor, kept)
     return 0
 
 
@@ -93,10 +96,11 @@ def _keep(folder: Path, chosen: Chosen, predictor: StateSpacePredictor, task: Fo
     options.update(Namespace(data=chosen.data, freq=task.freq, prediction_length=task.prediction_length))
     options.update(Namespace(windows=task.windows, seed=chosen.seed, threads=chosen.threads, **found))
     with runs.hold(folder):
-        record = train.new_record(model, folder, options, task, "forecast", chosen.argv)
+        record = train.new_record(model, folder, options, task, "forecast", chosen.argv) | run_records.sums_of(chosen)
         runs.create(folder, train.config(model, options), record)
         save_predictor(predictor, folder / runs.PREDICTOR)
-    log.info("%s: a run, which `tsforecast predict`, `evaluate` and `explain` take", folder)
+    said = ": `predict` forecasts its sums, too" if "sums" in record else ""
+    log.info("%s: a run, which `tsforecast predict`, `evaluate` and `explain` take%s", folder, said)
 
 
 def _steps(task: ForecastTask) -> str:

@@ -147,6 +147,8 @@ class Optimise(BeliefSettings, SeedOptions, RunOptions):
                 raise ValueError(
                     "expected --trials FILE and --bounds NAME:LOW:HIGH .. together, and no function or --output"
                 )
+            if len({*self.objectives}) < len(self.objectives):
+                raise ValueError(f"--objectives: expected each column once, got {' '.join(self.objectives)}")
         elif self.limits or self.objectives != ["value"]:
             raise ValueError("expected --limits and --objectives beside --trials FILE, whose columns they name")
         elif not self.function:

@@ -59,6 +59,12 @@ class Opened:
         return getattr(self.chosen, "prediction_length", None) or self.record["split"]["prediction_length"]
 
     @property
+    def sums(self) -> dict[str, list[str]]:
+        """Return hierarchy and periods: those of the command, else of the run; "none" is none."""
+        found = self.record.get("sums", {}) | run_records.sums_of(self.chosen).get("sums", {})
+        return {name: given for name, given in found.items() if given != ["none"]}
+
+    @property
     def buckets(self) -> Path | None:
         """Return the data of the command, else of the run, where they are a folder of buckets."""
         data = getattr(self.chosen, "data", None) or self.trained.data

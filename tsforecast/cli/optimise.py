@@ -28,6 +28,7 @@ from tsforecast.learners.config import LearnerConfig
 from tsforecast.plots import plot_optimisation, save_figure
 from tsforecast.progress import follow
 from tsforecast.settings import BeliefSettings
+from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +144,9 @@ def _optimise(folder: Path, chosen: Optimise, optimiser: Optimiser) -> int:
                 csv.DictWriter(file, columns, lineterminator="\n").writerow(row)
             rows.append(row)
     except KeyboardInterrupt:
-        log.info("stopped after %d evaluations; `tsforecast optimise --resume %s` goes on", len(rows), folder)
+        log.info(
+            "stopped after %s; `tsforecast optimise --resume %s` goes on", counted(len(rows), "evaluation"), folder
+        )
         return 130
     _report(folder, chosen, known, pd.DataFrame(rows))
     return 0

@@ -13,6 +13,8 @@ from tsforecast.cli.opened import Opened
 from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets.survey import read_survey
 from tsforecast.data.hierarchy import find_hierarchy, with_levels
+from tsforecast.data.known import with_room
+from tsforecast.data.tables.formats import names_in
 from tsforecast.forecasting.at_once import with_all_sums
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
@@ -38,8 +40,8 @@ def run(chosen: Predict) -> int:
         return irregular.answer("predict", chosen, opened.folder, opened.trained)
     irregular.refuse_times(chosen)
     length, columns = opened.length, opened.columns
-    if chosen.hierarchy is not None or chosen.aggregate:
-        return _sums(chosen, opened, levels, out)
+    if sums := opened.sums:
+        return _sums(chosen, opened, sums, levels, out)
     if not bulk_options.is_table(chosen):
         if chosen.known is not None:
             raise ValueError("--known goes with a file as --output")
@@ -57,10 +59,13 @@ def run(chosen: Predict) -> int:
         )
         bulk_options.process(opened, request)
         return 0
-    task = _from_start(opened.beyond(chosen.data), chosen.start)
+    brings = chosen.known is not None and {*columns.covariates} & {*names_in(Path(chosen.known))}
+    task = with_room(replace(opened.whole(), prediction_length=length)) if brings else opened.beyond(chosen.data)
+    task = _from_start(task, chosen.start)
     entries = task.latest
     if chosen.known is not None:
-        entries = attach_known(entries, chosen.known, length, _columns_of_known(columns), columns.covariates)
+        own = replace(_columns_of_known(columns), covariates=columns.covariates if brings else ())
+        entries = attach_known(entries, chosen.known, length, own, columns.covariates)
     predictor = opened.predictor()
     num_samples = _num_samples(chosen, predictor, length, len(entries))
     torch.manual_seed(chosen.seed)
@@ -76,17 +81,19 @@ def run(chosen: Predict) -> int:
     return 0
 
 
-def _sums(chosen: Predict, opened: Opened, levels: tuple[float, ...], out: Path) -> int:
+def _sums(chosen: Predict, opened: Opened, sums: dict[str, list[str]], levels: tuple[float, ...], out: Path) -> int:
     """Writes forecasts of a hierarchy or over periods that add up."""
-    name = "--hierarchy" if chosen.hierarchy is not None else "--aggregate"
     if chosen.known is not None or chosen.start != "common" or not bulk_options.is_table(chosen):
-        raise ValueError(f"{name} goes with a file as --output, without --known, and with --start common")
-    columns, tree = opened.columns, None
-    task = opened.beyond(chosen.data, with_levels(columns, chosen.hierarchy)).ending_together()
-    if chosen.hierarchy is not None:
-        tree, task = find_hierarchy(chosen.hierarchy, task, columns.items)
+        names = " and ".join(f"--{name}" for name in sums)
+        kept = [name for name in sums if getattr(chosen, name) is None]
+        hint = f"; the run has it, and {' '.join(f'--{name} none' for name in kept)} leaves it out" if kept else ""
+        raise ValueError(f"{names} goes with a file as --output, without --known, and with --start common{hint}")
+    columns, tree, hierarchy = opened.columns, None, sums.get("hierarchy")
+    task = opened.beyond(chosen.data, with_levels(columns, hierarchy)).ending_together()
+    if hierarchy is not None:
+        tree, task = find_hierarchy(hierarchy, task, columns.items)
     num_samples = chosen.num_samples if chosen.paths else None
-    found = with_all_sums(opened.predictor(), task, tree, chosen.aggregate or (), num_samples, chosen.seed)
+    found = with_all_sums(opened.predictor(), task, tree, sums.get("aggregate", ()), num_samples, chosen.seed)
     forecast_tables.write(found, None if chosen.paths else levels, columns.targets, task.columns, out)
     log.info("%s: forecasts of %d series and sums", out, len(found))
     return 0

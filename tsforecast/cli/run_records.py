@@ -10,6 +10,7 @@ from typing import Any
 
 from tsforecast.cli import parsing
 from tsforecast.cli.answers import write_json
+from tsforecast.cli.option_groups import HierarchyOptions
 from tsforecast.cli.provenance import commit
 from tsforecast.data import Columns
 from tsforecast.data.tables.dataframes import columns_of
@@ -54,6 +55,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "bandit": {"bandit": dict},
     "optimise": {"optimise": dict},
 }  # fmt: skip
+_SUMS = tuple(HierarchyOptions.__annotations__)
 _SPLIT = {"freq": str, "prediction_length": int, "windows": int}
 
 
@@ -116,6 +118,8 @@ def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
     wrong = [name for name, type_ in expected.items() if not _is(record.get(name), type_)]
     if not wrong and kind == "train":
         wrong = [f"split.{name}" for name, type_ in _SPLIT.items() if not _is(record["split"].get(name), type_)]
+    if not wrong and not fits(record.get("sums", {}), dict[str, list[str]]):
+        wrong = ["sums"]
     if not wrong and kind == "bandit" and not isinstance(record["bandit"].get("options"), dict):
         wrong = ["bandit.options"]
     if not wrong and kind == "stream":
@@ -130,6 +134,13 @@ def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
 
 def _is(value: Any, type_: Any) -> bool:
     return isinstance(value, dict) if type_ is dict else fits(value, type_)
+
+
+def sums_of(chosen: HierarchyOptions) -> dict[str, Any]:
+    """Return what a record has of the sums that a command forecasts; nothing where there are none."""
+    given = {name: getattr(chosen, name) for name in _SUMS}
+    found = {name: [one] if isinstance(one, str) else [*one] for name, one in given.items() if one}
+    return {"sums": found} if found else {}
 
 
 def is_irregular(record: dict[str, Any]) -> bool:

@@ -1,5 +1,6 @@
 """Hierarchies and groups of series: sums of them, by columns that nest and cross or by a summing matrix."""
 
+import csv
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 ALL = "(all)"  # the cell of a sum in a column over which it sums
 _FILLED = 0.1  # share of a sum that may come from gaps of its series
 _NEAR = 1e-4  # relative difference of a sum in the data and the sum of its series that is rounding
+
+_EXPECTED = "expected a summing matrix: its first column names the sums, and each series has a column"
 
 Given = str | Sequence[str] | pd.DataFrame
 Node = TypeVar("Node")
@@ -134,8 +137,8 @@ def find_hierarchy(given: Given, task: ForecastTask, items: Sequence[str] = ()) 
     groups = _groups(given)
     tree = _by_matrix(_matrix(given), entries) if groups is None else _by_columns(groups, task, items)
     made = [*_sums(tree, entries, task)]
-    told = len(tree.bottoms), len(tree.aggregates), len(made)
-    log.info("hierarchy: %d series below %d sums, of which %d differ", *told)
+    differ = f", of which {len(made)} differ" if len(made) < len(tree.aggregates) else ""
+    log.info("hierarchy: %d series below %s%s", len(tree.bottoms), counted(len(tree.aggregates), "sum"), differ)
     return tree, replace(task, entries=[*made, *(entries[name] for name in tree.bottoms)])
 
 
@@ -215,18 +218,23 @@ def _matrix(given: Any) -> pd.DataFrame:
     """Return a summing matrix, with names of sums as its index."""
     if isinstance(given, pd.DataFrame):
         frame = given
-        if not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]):
+        if frame.shape[1] and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]):
             frame = frame.set_index(frame.columns[0])
     else:
         path = Path(given if isinstance(given, str) else given[0])
         if not path.exists():
             raise FileNotFoundError(f"there is no summing matrix {path}")
-        frame = (
-            pd.read_parquet(path)
-            if path.suffix == ".parquet"
-            else pd.read_csv(path, dtype={0: str}, keep_default_na=False)
-        )
+        try:
+            frame = (
+                pd.read_parquet(path)
+                if path.suffix == ".parquet"
+                else pd.read_csv(path, sep=None, engine="python", dtype={0: str}, keep_default_na=False)
+            )
+        except (ValueError, csv.Error) as error:
+            raise ValueError(f"{path}: {_EXPECTED} ({error})") from error
         frame = frame.set_index(frame.columns[0])
+    if frame.empty:
+        raise ValueError(f"{_EXPECTED}; got none")
     frame = frame.set_axis(frame.index.astype(str), axis=0).set_axis(frame.columns.astype(str), axis=1)
     for names, what in ((frame.index, "row"), (frame.columns, "column")):
         if (twice := names[names.duplicated()]).size:
@@ -259,7 +267,10 @@ def _by_matrix(frame: pd.DataFrame, entries: Mapping[str, Any]) -> Hierarchy:
             )
     names = [str(frame.index[row]) for row in kept]
     if other := [name for name in entries if name not in {*names, *bottoms}]:
-        raise ValueError(f"series that the summing matrix lacks: {listed(other)}; give each a column, or leave it out")
+        first = f"; its first column, {frame.index.name!r}, names the sums" if frame.index.name in other else ""
+        raise ValueError(
+            f"series that the summing matrix lacks: {listed(other)}; give each a column, or leave it out{first}"
+        )
     if empty := [frame.index[row] for row in kept if not weights[row].any()]:
         raise ValueError(f"the summing matrix has no series in its row {empty[0]!r}")
     if alone := [name for name in bottoms if not frame.loc[names, name].any()]:

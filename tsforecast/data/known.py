@@ -37,7 +37,8 @@ def attach_known(
         prediction_length: Steps of the forecast.
         columns: What the columns are; found by their names where left open. Without an item column the rows belong to
             the only entry. Covariates are those of the entries, in their order, which reach over the forecast (see
-            `with_room`): a cell that is filled takes the place of what the entry has for the step.
+            `with_room`): a cell that is filled takes the place of what the entry has for the step. Where some are named
+            here, columns of targets and covariates may be left out.
         covariates: Names of the entries' covariates; NAME_low and NAME_high are columns of a range.
 
     Returns:
@@ -54,29 +55,46 @@ def attach_known(
     source = source if isinstance(source, pd.DataFrame) else Path(source)
     pairs = _pairs(source, covariates) if covariates else {}
     roles = columns or Columns()
-    own, ends = [*roles.covariates], [name for pair in pairs.values() for name in pair]
-    table = read_table(source, replace(roles, covariates=[*own, *ends]))
-    stamps = timestamps(table)
-    values = np.stack([numbers(table, name) for name in table.columns.targets])
-    filled = [numbers(table, name) for name in own]
+    there, ends = _names(source), [name for pair in pairs.values() for name in pair]
+    given, own = (
+        [there[one.lower()] for one in names if one.lower() in there] for names in (roles.targets, roles.covariates)
+    )
+    read = replace(roles, covariates=[*own, *ends])
+    if some := bool(given or own) and bool(roles.targets) and not roles.wide:  # a table needs a column of numbers
+        read = replace(roles, target=given or own[:1], covariates=[*own[not given :], *ends])
+    table = read_table(source, read)
+    stamps, free = timestamps(table), np.full(len(table.frame), np.nan)
+
+    def column(name: str) -> NDArray[np.float64]:
+        return numbers(table, there[name.lower()]) if name.lower() in there else free
+
+    values = np.stack(
+        [column(name) if some else numbers(table, name) for name in (roles if some else table.columns).targets]
+    )
+    filled = [column(name) for name in roles.covariates]
     ranges = np.full((2, len(covariates), len(table.frame)), np.nan)
     for name, pair in pairs.items():
-        ranges[:, list(covariates).index(name)] = [numbers(table, one) for one in pair]
+        low, high = ranges[:, list(covariates).index(name)] = [numbers(table, one) for one in pair]
+        if (wrong := (low > high) | (np.isnan(low) != np.isnan(high))).any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"{table.place(row, pair[0])}: expected it at most {pair[1]}, got {low[row]:g} and {high[row]:g}"
+            )
     cells = np.array([*values, *filled, *ranges.reshape(-1, len(table.frame))])
     result = []
     for entry, rows in zip(entries, _rows_of(table, entries, cells), strict=True):
         known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan)
-        future = np.full((len(own), prediction_length), np.nan)
+        future = np.full((len(filled), prediction_length), np.nan)
         between = np.full((*ranges.shape[:2], prediction_length), np.nan)
         if len(rows) > 0:
             if (width := 1 if known.ndim == 1 else len(known)) != len(values):
                 raise ValueError(f"{table.path}: expected {width} target columns as in the data, got {len(values)}")
             steps = _steps_ahead(table, rows, stamps, entry, prediction_length)
             known[..., steps] = values[0, rows] if known.ndim == 1 else values[:, rows]
-            if own:
+            if filled:
                 future[:, steps] = np.stack(filled)[:, rows]
             between[..., steps] = ranges[..., rows]
-        more = _with_covariates(entry, future, table) if own else {}
+        more = _with_covariates(entry, future, table.path, [*roles.covariates]) if filled else {}
         result.append({**entry, **more, "known_future": compact(known)})
         if not np.isnan(between).all():
             result[-1][RANGE] = between
@@ -103,7 +121,9 @@ def with_room(task: ForecastTask) -> ForecastTask:
     return replace(task, entries=entries)
 
 
-def _with_covariates(entry: dict[str, Any], future: NDArray[np.float64], table: Table) -> dict[str, Any]:
+def _with_covariates(
+    entry: dict[str, Any], future: NDArray[np.float64], path: Path, names: Sequence[str]
+) -> dict[str, Any]:
     """The covariates of an entry with those of its future in their places."""
     length, (count, horizon) = entry["target"].shape[-1], future.shape
     found = np.array(entry["feat_dynamic_real"], np.float64)
@@ -113,17 +133,17 @@ def _with_covariates(entry: dict[str, Any], future: NDArray[np.float64], table: 
         covariate, step = (int(place[0]) for place in np.nonzero(missing))
         with expected_alias_warnings():
             when = entry["start"] + step
-        name = repr(table.columns.covariates[covariate]) if covariate < count else "of holidays"
+        name = repr(names[covariate]) if covariate < count else "of holidays"
         what = "add it here" if step >= length else "add it to the data, since this is before the forecast"
         raise ValueError(
-            f"{table.path}: the covariate {name} of series {entry.get('item_id')!r} is not known for {when}; {what}"
+            f"{path}: the covariate {name} of series {entry.get('item_id')!r} is not known for {when}; {what}"
         )
     return {"feat_dynamic_real": compact(found)}
 
 
 def _pairs(source: Path | pd.DataFrame, covariates: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the columns of low and high values of the covariates that have them in a file."""
-    there, pairs = set(source.columns if isinstance(source, pd.DataFrame) else names_in(source)), {}
+    there, pairs = {*_names(source).values()}, {}
     for name in covariates:
         pair = (f"{name}_low", f"{name}_high")
         own = [one for one in pair if one in there]
@@ -132,6 +152,12 @@ def _pairs(source: Path | pd.DataFrame, covariates: Sequence[str]) -> dict[str, 
             raise ValueError(f"{where}: expected both {' and '.join(pair)} of a range, got {own[0]} alone")
         pairs |= {name: pair} if own else {}
     return pairs
+
+
+def _names(source: Path | pd.DataFrame) -> dict[str, str]:
+    """Return the names of columns by themselves in lower case."""
+    names = map(str, source.columns) if isinstance(source, pd.DataFrame) else names_in(source)
+    return {name.lower(): name for name in names}
 
 
 def _owners(table: Table, entries: list[dict[str, Any]]) -> NDArray[np.int64]:

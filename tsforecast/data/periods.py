@@ -52,7 +52,7 @@ def find_periods(given: str | Sequence[str], task: ForecastTask) -> list[Periods
     Raises:
         ValueError: If a unit is not known, not longer than a step, or not whole within the horizon.
     """
-    names = [given] if isinstance(given, str) else [*given]
+    names = [given] if isinstance(given, str) else [*map(str, np.atleast_1d(given))]
     if not names or len({_unit(name) for name in names}) < len(names):
         raise ValueError(f"expected {option('aggregate')} such as month or quarter, each once, got {names}")
     if any(np.ndim(entry["target"]) > 1 for entry in task.entries):

@@ -56,7 +56,10 @@ def check_levels(levels: Sequence[float], name: str = "quantiles") -> tuple[floa
     Raises:
         ValueError: If one is not between 0 and 1, or occurs twice.
     """
-    levels = tuple(float(level) for level in levels)
+    try:
+        levels = tuple(float(level) for level in np.atleast_1d(levels))
+    except ValueError as error:
+        raise ValueError(f"expected {name} to be numbers between 0 and 1, got {levels!r}") from error
     if not levels or not all(0 < level < 1 for level in levels) or len(set(levels)) < len(levels):
         raise ValueError(f"expected {name} between 0 and 1, each once, got {', '.join(map(str, levels)) or 'none'}")
     return levels
@@ -138,4 +141,6 @@ def forecast_mean(forecast: Forecast) -> NDArray[Any]:
     """Return the mean; of paths in double precision, so that a common value comes back as it is."""
     if isinstance(forecast, SampleForecast) and not _knows_quantiles(type(forecast)):
         return np.asarray(forecast.samples).mean(axis=0, dtype=np.float64)
+    if isinstance(forecast, QuantileForecast) and "mean" not in forecast.forecast_keys:  # where GluonTS would warn
+        return forecast_quantiles(forecast, (0.5,))[0]
     return np.asarray(forecast.mean)

@@ -27,6 +27,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,9 @@ def read_task(
     alias = None if freq is None else period_alias(freq)
     windows, source = 0 if beyond else windows, as_pandas(source)
     if not isinstance(source, pd.DataFrame):
+        if not isinstance(source, str | Path):
+            kind = type(source).__name__
+            raise ValueError(f"expected a frame of pandas or polars, an Arrow table or the path of a file, got {kind}")
         source = Path(source)
         if not is_buckets(source) and (source.is_dir() or source.name.lower().endswith(_FOLDER_SUFFIXES)):
             _refuse_step(source, step)
@@ -110,7 +114,7 @@ def read_task(
     if columns is not None and columns.ahead and series.columns.covariates:
         known = min(entry[COVARIATES].shape[-1] - entry["target"].shape[-1] for _, entry in series.entries)
         if not columns.covariates and known < (prediction_length or 1):
-            log.info("%s: covariates are left out: they are known for %d steps", series.path, known)
+            log.info("%s: covariates are left out: they are known for %s", series.path, counted(known, "step"))
             series = _series_in(source, alias, replace(columns, ahead=False), categories, beyond)
         elif prediction_length is None and known > 0:
             log.info("%s: prediction length %d: as far as covariates are known", series.path, known)
@@ -251,5 +255,7 @@ def _check_sizes(prediction_length: int | None, windows: int | None, step: int |
         ("windows", windows, 0),
         ("step", step, 1),
     ):
+        if number is not None and not isinstance(number, Integral):
+            raise ValueError(f"expected {option(name)} to be a whole number, got {number!r}")
         if number is not None and number < least:
             raise ValueError(f"expected {option(name)} of at least {least}, got {number}")

@@ -267,7 +267,10 @@ class Bandit:
         return statistics, row.nan_to_num().float()
 
     def _read(self, context: Sequence[float] | Tensor) -> Tensor:
-        raw = torch.as_tensor(context, dtype=torch.float64)
+        try:
+            raw = torch.as_tensor(context, dtype=torch.float64)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"expected a context of numbers, got {context!r}") from error
         if raw.shape != (self.config.features,):
             raise ValueError(
                 f"expected a context of {self.config.features} numbers, got one of shape {tuple(raw.shape)}"

@@ -11,7 +11,14 @@ from torch import Tensor
 from tsforecast.decisions.logged_rounds import LoggedRounds
 from tsforecast.decisions.table_columns import arm_sets, features_of, masks_of, numbers_of, read_frame
 from tsforecast.decisions.tables import find_table, settled, sorted_names
+from tsforecast.wording import listed, option, suggestion
 
+_ROLES = {
+    "arm": "the arms that were chosen",
+    "reward": "what they paid",
+    "propensity": "the probabilities with which they were chosen, without which no other policy can be judged",
+    "available": "the arms that could be chosen, with | between",
+}
 ERROR = " error"  # what the name of a column with standard errors of propensities ends with
 
 
@@ -65,15 +72,21 @@ def read_log(data: str | Path, columns: LogColumns, missing: str = "refuse") -> 
     path = find_table(data)
     frame = read_frame(path)
     given = [columns.arm, columns.reward, columns.propensity, *([columns.available] if columns.available else [])]
-    if absent := [name for name in given if name not in frame.columns]:
-        raise ValueError(
-            f"{path}: expected the columns {', '.join(absent)}, got {', '.join(map(str, frame.columns))[:200]}"
-        )
+    for name, role in zip(given, _ROLES, strict=False):
+        if name not in frame.columns:
+            near = suggestion(name, frame.columns)
+            raise ValueError(
+                f"{path}: there is no column {name!r}; {option(role, 'NAME')} names {_ROLES[role]}. "
+                f"{f'{near} ' if near else ''}The columns are {listed(frame.columns)}"
+            )
     frame = settled(path, frame, columns.reward, missing)
     if holes := int(frame[columns.arm].isna().sum()):
         raise ValueError(f"{path}: expected an arm in every row of {columns.arm!r}, got none in {holes}")
     sets = arm_sets(path, frame, columns.available)
     taken = frame[columns.arm].astype(str)
+    for row, (arm, own) in enumerate(zip(taken, sets or (), strict=False)):
+        if arm not in own:
+            raise ValueError(f"{path}, row {row + 1}: {arm!r} was chosen, but {columns.available!r} has {listed(own)}")
     names = sorted_names({*taken, *(name for names in sets or () for name in names)})
     policy: list[str] = []
     if columns.policy is not None:

@@ -162,8 +162,10 @@ def _checked(
     Raises:
         ValueError: If they do not fit the log.
     """
-    if not 0 < level < 1 or (switch is not None and not switch > 0):
-        raise ValueError(f"expected a level between 0 and 1 and a switch above 0, got {level} and {switch}")
+    if not 0 < level < 1:
+        raise ValueError(f"expected a level between 0 and 1, got {level:g}")
+    if switch is not None and not switch > 0:
+        raise ValueError(f"expected a switch above 0, got {switch:g}")
     chances = chances.double()
     for name, values in (("probabilities", chances), ("expected rewards", expected)):
         if values is not None and values.shape != log.allowed.shape:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tsforecast.data.tables.contents import MISSING
 from tsforecast.io.binary import check_packed, is_parquet, read_parquet
+from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ def read_arms(path: str | Path, names: Sequence[str]) -> tuple[tuple[float, ...]
     if absent := [name for name in names if name not in {*found}]:
         raise ValueError(f"{path}: expected features of every arm, got none of {', '.join(absent[:5])}")
     if more := len(found) - len(names):
-        log.info("%s: %d arms are left out, which the data do not have", path, more)
+        log.info("%s: left out are features of %s that the data do not have", path, counted(more, "arm"))
     values = features_of(Path(path), frame.iloc[:, 1:])
     if bool(values.isnan().any()):
         row = int(values.isnan().any(1).long().argmax())

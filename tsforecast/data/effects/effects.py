@@ -81,7 +81,7 @@ class Effects:
         rest = f"; dropped, as they helped no forecast of later steps: {dropped}"
         if not used:
             return f"no covariate has an effect{rest if dropped else ''}"
-        what = f"effects of {counted(len(used), 'covariate')} are curves of {self.basis.width} coefficients"
+        what = f"effects of {counted(len(used), 'covariate')} are curves of {counted(self.basis.width, 'coefficient')}"
         own = ", steeper or flatter in each series" if self.own else ""
         return f"{what}{own}, fitted in closed form, and {scale}{rest if dropped else ''}"
 

@@ -58,8 +58,8 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns
         raise ValueError(f"{path}: two columns are called {twice[0]!r}; rename one of them")
     columns = _as_written(path, names, columns)
     given = [*columns.items, *columns.stamps, *columns.numbers, *columns.static_categories]
-    if len(set(given)) < len(given):
-        raise ValueError(f"{path}: a column has two roles; expected each column once, got {given}")
+    if twice := [name for name, count in Counter(given).items() if count > 1]:
+        raise ValueError(f"{path}: a column has two roles, {twice[0]!r}; expected each column once, got {given}")
     known = {*given}
     free = [name for name in names if name not in known]
     stamps = columns.stamps or _find_timestamps(sample, free, columns)

@@ -116,6 +116,7 @@ class Section {
     const chart = this.charts[place], host = element("div", this.body, undefined, { className: "chart" });
     this.isDay = chart.time && chart.x.every((at) => at % 86400 === 0);
     this.legends = [];
+    this.room = 0;
     this.plots = chart.panels.map((panel) => this.panel(chart, panel, host));
     this.rows = [];
     this.body.classList.toggle("with-table", chart.rows.length > 0);
@@ -161,17 +162,28 @@ class Section {
     }
     this.legends.push({ legend, panel, bands });
     const phone = host.clientWidth < 500;
+    const whole = chart.x.every(Number.isInteger) ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] } : {};
     return new uPlot({
       width: host.clientWidth, height: chart.panels.length > 1 ? 200 : phone ? 260 : 340,
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       scales: { x: { time: chart.time } }, series, bands: fills, legend: { show: false },
-      axes: [chart.time ? { values: times } : { label: chart.axis }, { values: ticks, size: room }],
+      axes: [chart.time ? { values: times } : { label: chart.axis, ...whole }, { values: ticks, size: (...at) => this.wide(...at) }],
       cursor: { sync: { key: chart.name }, drag: { x: true, y: false } },
       hooks: {
         drawClear: [(plot) => this.marks(plot, chart)],
         setCursor: [(plot) => { if (plot.cursor.idx !== null && plot.cursor.idx !== undefined) this.tell(plot.cursor.idx); }],
       },
     }, data, box);
+  }
+
+  // All panels of a chart have the room of the widest marks, so that a time stands in one line through them.
+  wide(plot, marks) {
+    const own = room(plot, marks);
+    if (own > this.room) {
+      this.room = own;
+      requestAnimationFrame(() => this.plots.forEach((each) => each.redraw(false, true)));
+    }
+    return this.room;
   }
 
   marks(plot, chart) {
