@@ -20,7 +20,7 @@ oracle's, and CPU seconds of one training. "Single" is the better CRPS of `issm`
 
 """
 NOTE = """
-Empty cells are not measured. `arsgls` has no rows: calm-wild takes it more than 560 CPU seconds.
+Empty cells are not measured.
 """
 
 
