@@ -13,14 +13,13 @@ PAGE = PAGES / "regimes-found.md"
 SINGLE, MODELS = ("issm", "gls"), ("markov", "sgls", "rsgls-issm", "arsgls", "statsmodels")
 INTRODUCTION = """# Regimes that are found
 
-Simulated systems whose regimes are known, 20 series of 600 days each, forecast ten times 12 days ahead. The oracle
-knows all parameters. Of each model with defaults: the share of days whose regime is right, CRPS divided by the
-oracle's, and CPU seconds of one training. "Single" is the better CRPS of `issm` and `gls`, likewise divided.
-`python benchmarks/regimes.py` makes the rows.
+Simulated systems with known regimes, 20 series of 600 days, forecast ten times 12 days ahead. The oracle knows all
+parameters. Of each model with defaults: the share of days whose regime is right, CRPS divided by the oracle's, and CPU
+seconds. "Single" is the better of `issm` and `gls`. `benchmarks/regimes.py` makes the rows.
 
 """
 NOTE = """
-Empty cells are not measured. `arsgls` has no rows: calm-wild takes it more than 560 CPU seconds.
+Empty: not measured.
 """
 
 

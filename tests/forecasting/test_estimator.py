@@ -1024,7 +1024,7 @@ def predictor_with_features():
         ({"prediction_length": 0}, "prediction_length to be at least 1"),
         ({"num_series": 3}, "no hyperparameter 'num_series'"),
         ({"state_dim": 3}, "no hyperparameter 'state_dim'"),
-        ({"model": "arsgls", "switch": "categorical"}, "no hyperparameter 'switch'"),
+        ({"model": "rsgls", "switch": "categorical"}, "no hyperparameter 'switch'"),
     ],
 )
 def test_bad_options(options, message):
@@ -1038,6 +1038,7 @@ def test_bad_options(options, message):
         ("sgls", {"proposal": "ladder"}, "one of encoder, bootstrap"),
         ("rsgls", {"resampling_gradient": "yes"}, "one of fivo, stop-gradient"),
         ("arsgls", {"likelihood": "negative-binomial", "transformation": "log1p"}, "take transformation 'none'"),
+        ("arsgls", {"switch": "categorical", "skip": True}, "without an auxiliary"),
         ("rsgls-issm", {"components": "moon"}, "unknown component 'moon'"),
     ],
 )

@@ -88,6 +88,15 @@ def test_sgls_finds_calm_and_wild_times_without_an_option(calm_and_wild):
     assert names[1].startswith("wild")
 
 
+def test_arsgls_begins_at_the_same_regimes(calm_and_wild):
+    """Without an option, as `sgls` does; its mixing networks would need hundreds of iterations to find them."""
+    entries, truth, sgls = calm_and_wild
+    estimator = StateSpaceEstimator("arsgls", "D", 5, seed=0, num_batches_per_epoch=1, trainer_kwargs=TRAINER)
+    predictor = estimator.train(entries)
+    assert accuracy_of(regimes(predictor, entries), truth) > 0.95 * accuracy_of(regimes(sgls, entries), truth)
+    assert (predictor.network.dynamics.switch_dim, predictor.network.dynamics.decoder) == (2, None)
+
+
 def test_rsgls_issm_finds_them_beside_its_components(calm_and_wild):
     """As `sgls` does, where its categories are asked for; a level and a season are still parts of its fit."""
     entries, truth, _ = calm_and_wild

@@ -9,7 +9,7 @@ from tsforecast.forecasting.lengths import context_by_frequency
 from tsforecast.models import MODELS, options_of
 
 SWITCHING = ("sgls", "rsgls", "rsgls-issm", "arsgls", "kvae-rb", "kvae-mc")  # models that have presets
-OF_CATEGORIES = ("sgls", "rsgls-issm")  # those whose switch may be categorical
+OF_CATEGORIES = ("sgls", "rsgls-issm", "arsgls")  # those whose switch may be categorical
 BEST = "best"
 NONE = "none"
 PRESETS = (BEST, "fast", "paper", NONE)

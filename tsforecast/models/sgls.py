@@ -117,6 +117,8 @@ class RSGLSForecaster(AbstractForecaster[ParticleInference]):
 class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
     """Auxiliary-variable RSGLS: the system emits z_t, and a network decodes it, y_t ~ p(y_t | z_t).
 
+    With a categorical switch and no auxiliary it is the SGLS of categories, see `SGLSForecaster`.
+
     Args:
         data: What the estimator finds out about the data.
         training: How the model is trained.
@@ -132,6 +134,8 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         filters: Number of channels of these convolutions.
         recurrence: How the next switch depends on the state: "exact", "paper" or "none". "paper" does not condition the
             state on the switch that depends on it. That biases the likelihood, and is there for comparison.
+        switch: "gaussian" or "categorical"; a categorical one has no recurrence, and there is no auxiliary beside it.
+        starts: Number of runs of EM at the best of which categories begin; 0 for none.
 
     Raises:
         ValueError: If an option is not known or out of its range, or two do not go together.
@@ -151,19 +155,25 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         image_shape: list[int] | None = None,
         filters: int = 32,
         recurrence: str = "exact",
+        switch: str = "gaussian",
+        starts: int = 4,
     ) -> None:
         one_of(("ladder", "encoder", "bootstrap"), proposal=dense.proposal)
+        begin = begin_of(switch, starts, training)
+        categorical = begin is not None
+        auxiliary_dim = 0 if categorical else auxiliary_dim
         auxiliary = make_auxiliary(data.num_targets, auxiliary_dim, likelihood, skip, image_shape, filters)
         units = Units(data, scaling, DECODERS[likelihood].support)
         check_auxiliary(auxiliary, units, training, particles.particle_length)
         dynamics = SwitchingBases(
             dense.bases(data, auxiliary, skip or not auxiliary_dim),
             dense,
-            recurrence=recurrence,
+            recurrence="none" if categorical else recurrence,
+            categorical=categorical,
             reconstruction_weight=training.reconstruction_weight,
         )
-        inference = _inference(dynamics, units, particles, training, dense.stable)
-        begin = None if image_shape is None else begin_at_components
+        inference = _inference(dynamics, units, particles, training, dense.stable, categorical)
+        begin = begin if image_shape is None else begin_at_components
         groups = dense_groups(training, _NETWORKS, frames=image_shape is not None)
         super().__init__(data, (training, scaling, particles, dense), inference, groups, begin)
         self.save_hyperparameters(ignore=RECORDS)

@@ -10,7 +10,7 @@ from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE
 from tsforecast.models.parts.markov_fit import Kind, fit, lags_of, ordered, regression
 from tsforecast.models.parts.monte_carlo import ParticleInference
-from tsforecast.models.parts.optimisation import DenseTraining, SwitchingTraining
+from tsforecast.models.parts.optimisation import AuxiliaryTraining, DenseTraining, SwitchingTraining
 from tsforecast.models.parts.switching_bases import SwitchingBases
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Batch
@@ -108,7 +108,9 @@ def adopt(dynamics: SwitchingBases, model: SwitchingRegression) -> None:
     chain.first.bias.copy_(stationary(model.log_transition))
 
 
-def begin_of(switch: str, starts: int, training: DenseTraining | SwitchingTraining) -> RegimeStart | None:
+def begin_of(
+    switch: str, starts: int, training: DenseTraining | SwitchingTraining | AuxiliaryTraining
+) -> RegimeStart | None:
     """Return the beginning of a model whose switch is "categorical"; None for one that is "gaussian".
 
     Args:
