@@ -117,7 +117,8 @@ def means(read: Callable[[pathlib.Path], list[Entry]], freq: str) -> Callable[[p
             stamps = pd.period_range(
                 entry["start"], periods=len(entry["target"]), freq=entry["start"].freq
             ).to_timestamp()
-            periods: Any = (stamps.floor(freq) if freq.endswith("min") else stamps).to_period(freq)
+            floors = stamps.floor(freq) if freq.endswith("min") else stamps  # pyright: ignore[reportAttributeAccessIssue]
+            periods: Any = floors.to_period(freq)
             table = pd.DataFrame({"period": periods, "value": entry["target"]}).groupby("period", sort=True)["value"]
             sizes = table.size().to_numpy()
             whole = sizes == sizes.max()

@@ -62,7 +62,7 @@ def _long(values: np.ndarray, start: str, freq: str) -> pd.DataFrame:
     rows = values[np.nanstd(values, axis=1) > 0]
     rows = rows[:: max(-(-len(rows) // _SERIES), 1)]
     stamps = pd.date_range(start, periods=rows.shape[1], freq=freq, name="timestamp")
-    frame = pd.DataFrame(rows.T.astype(float), stamps, [f"s{number}" for number in range(len(rows))])
+    frame = pd.DataFrame(rows.T.astype(float), stamps, pd.Index([f"s{number}" for number in range(len(rows))]))
     return frame.melt(var_name="item_id", value_name="target", ignore_index=False).reset_index()
 
 

@@ -1,6 +1,7 @@
 """Forecasts of a table at once, and what they begin with."""
 
 import functools
+import logging
 
 import numpy as np
 import pandas as pd
@@ -158,3 +159,13 @@ def test_several_targets_have_a_joint_model():
 def test_a_level_that_is_no_share_is_refused(table):
     with pytest.raises(ValueError, match="between 0 and 1"):
         tsforecast.forecast(table, quantiles=(10,))
+
+
+def test_a_row_years_before_the_others_is_forecast_from(caplog):
+    """After thousands of missing steps float32 has no digits left of what is known."""
+    random, days = np.random.default_rng(0), pd.date_range("2022-01-01", periods=300)
+    frame = pd.DataFrame({"date": [pd.Timestamp("2012-01-01"), *days], "y": 100 + random.normal(0, 5, 301)})
+    with caplog.at_level(logging.INFO, "tsforecast"):
+        found = tsforecast.forecast(frame, horizon=14)
+    assert "1 forecast in float64" in caplog.text
+    assert ((found["0.1"] > 85) & (found["0.9"] < 115) & (found["0.1"] < found["0.9"])).all()

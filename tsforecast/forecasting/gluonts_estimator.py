@@ -39,6 +39,7 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
     freq: str
     prediction_length: int
     history_length: int | None
+    effects: str
     earlier_effects: Effects | None = None  # in place of a fit to the training data
     _columns: Columns | None = None  # roles of the columns of a training data frame
     _categories: dict[str, list[str]] | None = None  # values of its static categories

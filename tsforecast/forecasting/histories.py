@@ -1,8 +1,9 @@
 """The way from entries to batches, beliefs and forecasts, by a trained model."""
 
+import copy
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from gluonts.model.forecast import Forecast, SampleForecast
 from gluonts.transform import Transformation
 from numpy.typing import NDArray
 
+from tsforecast.core.gaussian import map_tensors
+from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.data.checks import as_numbers, check_entries
-from tsforecast.data.effects.link import restored
 from tsforecast.data.effects.taken import Taken
-from tsforecast.data.magnitude import compact, find_exponents, in_units
+from tsforecast.data.magnitude import find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
 from tsforecast.forecasting.far_values import far_values, refuse_far_future, some
@@ -30,13 +32,12 @@ log = logging.getLogger(__name__)
 
 _SHORT_SERIES, _SHORT_STEPS = 256, 16_000  # series at a time, and steps of all of them, where no paths are drawn
 _LONG_STEPS = 800_000  # of all series that are taken at a time: about 1 GiB of a bank
-_BATCHES_HELD = 8
-_IMPUTED = 2_000_000  # values of all samples of a batch
+BATCHES_HELD = 8  # of entries at a time
 
 
 @dataclass(frozen=True)
 class Histories:
-    """Beliefs, forecasts and imputations that a trained model makes of the histories of series.
+    """Beliefs and forecasts that a trained model makes of the histories of series.
 
     Attributes:
         net: The model.
@@ -106,7 +107,7 @@ class Histories:
 
     def predicted(self, dataset: Iterable[dict[str, Any]], num_samples: int | None) -> Iterator[Forecast]:
         """Return a forecast for every entry, in order; a few batches of entries are held at a time."""
-        for held in batcher(self._checked(dataset), _BATCHES_HELD * self.batch_size):
+        for held in batcher(self._checked(dataset), BATCHES_HELD * self.batch_size):
             # Rolling windows of a series differ in length. Taken in order, every batch would be padded.
             order = [*range(len(held))]
             if len(held) > (together := self._together(held, num_samples)):
@@ -130,8 +131,23 @@ class Histories:
         return max(size, min(_SHORT_SERIES, _SHORT_STEPS // longest))
 
     def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
-        """Return forecasts from the ends of entries."""
-        whole, windows, exponents = self.batch_of(entries)
+        """Return forecasts from the ends of entries; in float64 where float32 does not do, as behind gaps of years."""
+        try:
+            return self._forecast(*self.batch_of(entries), num_samples)
+        except NotPositiveDefiniteError:
+            if self.net.dtype == torch.float64:
+                raise
+            log.info("%s in float64, as their covariances need it", counted(len(entries), "forecast"))
+            return replace(self, net=copy.deepcopy(self.net).double())._of_histories(entries, num_samples)
+
+    def _forecast(
+        self,
+        whole: dict[str, Any],
+        windows: list[dict[str, Any]],
+        exponents: NDArray[np.int64],
+        num_samples: int | None,
+    ) -> list[Forecast]:
+        """Return forecasts from the ends of a batch, see `batch_of`."""
         with torch.no_grad():
             batch, known = without_ragged_end(self.net, whole)
             belief = self.filtered(windows, batch)
@@ -146,7 +162,10 @@ class Histories:
         prepared, steps = self.transform(iter(entries), is_train=False), self.filtered_length
         windows = [since_first_value(cut(e, len(e["target"]), steps, self.horizon)) for e in prepared]
         exponents = self.exponents(windows)
-        return collate(windows, self.device, exponents), windows, exponents
+        batch = collate(windows, self.device, exponents)
+        if self.net.dtype == torch.float64:
+            batch = map_tensors(lambda x: x.double() if x.is_floating_point() else x, batch)
+        return batch, windows, exponents
 
     def forecasts(
         self,
@@ -210,46 +229,6 @@ class Histories:
             samples = samples.squeeze(-1)
         paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
         return paths if taken is None else taken.drawn(paths)
-
-    def imputed(self, dataset: Iterable[dict[str, Any]], num_samples: int | None) -> Iterator[SampleForecast]:
-        """Return joint samples of the missing values of every entry, given all that it has, in order."""
-        count = num_samples or self.net.data.num_samples
-        for held in batcher(dataset, _BATCHES_HELD * self.batch_size):
-            for entry in held:
-                self.check(entry)
-            lengths = [np.shape(entry["target"])[-1] for entry in held]
-            # A smoother keeps every step of every sample.
-            together = max(min(self.batch_size, _IMPUTED // (count * max(lengths))), 1)
-            found: dict[int, SampleForecast] = {}
-            for places in batcher(sorted(range(len(held)), key=lengths.__getitem__), together):
-                found.update(zip(places, self._of_gaps([held[k] for k in places], count), strict=True))
-            yield from (found[k] for k in range(len(held)))
-
-    def _of_gaps(self, entries: list[dict[str, Any]], count: int) -> list[SampleForecast]:
-        """Return samples of the missing values of entries that are a batch."""
-        prepared = list(self.transform(iter(entries), is_train=True))
-        windows = [cut(one, len(one["target"]), None, 0) for one in prepared]
-        exponents = self.exponents(windows)
-        with torch.no_grad():
-            drawn = self.net.impute(collate(windows, self.device, exponents), count).cpu().numpy()
-        return [self._filled(*one) for one in zip(entries, prepared, drawn, exponents, strict=True)]
-
-    def _filled(
-        self, entry: dict[str, Any], prepared: dict[str, Any], drawn: NDArray[Any], exponents: NDArray[np.int64]
-    ) -> SampleForecast:
-        """Return the samples (sample, time, target) of an entry, padding before them left out, in units of the data."""
-        shown = self.num_shown
-        samples, exponents = drawn[:, -len(prepared["target"]) :, :shown], exponents[:shown]
-        paths = in_units(samples[..., 0] if shown == 1 else samples, exponents)
-        values = compact(prepared["target"][:, :shown])
-        if "effect" in prepared:
-            paths = restored(paths, prepared["effect"], prepared["link"])
-            values = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
-        if values.dtype == np.float64:  # the model saw them rounded to float32
-            seen = prepared["observed"][:, :shown]
-            paths = np.where(seen, values, paths) if paths.ndim == 3 else np.where(seen[:, 0], values[:, 0], paths)
-        named = {name: entry.get(name) for name in ("item_id", "info")}
-        return SampleForecast(samples=paths, start_date=entry["start"], **named)
 
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Return the entries, each checked when its turn comes, and warn at the end of those without a value."""

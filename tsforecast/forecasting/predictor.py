@@ -23,6 +23,7 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.coherent import coherent_forecasts
 from tsforecast.forecasting.histories import Histories
+from tsforecast.forecasting.imputation import imputed
 from tsforecast.forecasting.live_beliefs import LiveBelief
 from tsforecast.forecasting.scenarios import predicted
 from tsforecast.forecasting.serialization import declared, read_parts, write_parts
@@ -287,7 +288,7 @@ class StateSpacePredictor(RepresentablePredictor):
             ValueError: If an entry is not as expected; the message names the series.
         """
         refuse_frame(dataset)
-        yield from self.histories().imputed(dataset, num_samples)
+        yield from imputed(self.histories(), dataset, num_samples)
 
     def filter(self, dataset: Iterable[dict[str, Any]]) -> dict[str, LiveBelief]:
         """Return the belief about every series at the end of its history, to be kept and moved on.

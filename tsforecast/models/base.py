@@ -80,6 +80,11 @@ class AbstractForecaster(torch.nn.Module, Generic[SomeInference]):
         return next(self.parameters()).device
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Return the type of the parameters."""
+        return next(self.parameters()).dtype
+
+    @property
     def hyperparameters(self) -> dict[str, Any]:
         """Return all arguments by name, those in records among them, as `make_model` takes them."""
         settings: dict[str, Any] = {}
