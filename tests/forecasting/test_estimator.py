@@ -1038,7 +1038,8 @@ def test_bad_options(options, message):
         ("sgls", {"proposal": "ladder"}, "one of encoder, bootstrap"),
         ("rsgls", {"resampling_gradient": "yes"}, "one of fivo, stop-gradient"),
         ("arsgls", {"likelihood": "negative-binomial", "transformation": "log1p"}, "take transformation 'none'"),
-        ("arsgls", {"switch": "categorical", "skip": True}, "without an auxiliary"),
+        ("arsgls", {"switch": "categorical", "skip": True, "auxiliary_dim": 0}, "without an auxiliary"),
+        ("arsgls", {"switch": "categorical", "auxiliary_dim": 4}, "no auxiliary beside a categorical switch"),
         ("rsgls-issm", {"components": "moon"}, "unknown component 'moon'"),
     ],
 )

@@ -125,7 +125,8 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         scaling: The units in which the model sees the targets.
         particles: Options of the particle filter.
         dense: Options of the dense state and the switch.
-        auxiliary_dim: Size of the auxiliary z; 0 for none, where the system emits the observation (RSGLS).
+        auxiliary_dim: Size of the auxiliary z; 0 for none, where the system emits the observation (RSGLS). None for 10,
+            or for none where the switch is categorical.
         likelihood: "gaussian", "student-t", "negative-binomial" (counts) or "bernoulli" (zeros and ones).
         skip: Whether the first auxiliaries stand for the targets, and networks only model the difference. The model
             then begins as a linear one.
@@ -149,7 +150,7 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         particles: Particles = Particles(),
         dense: DenseSwitch = DenseSwitch(proposal="ladder"),
         *,
-        auxiliary_dim: int = 10,
+        auxiliary_dim: int | None = None,
         likelihood: str = "gaussian",
         skip: bool = False,
         image_shape: list[int] | None = None,
@@ -161,7 +162,9 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         one_of(("ladder", "encoder", "bootstrap"), proposal=dense.proposal)
         begin = begin_of(switch, starts, training)
         categorical = begin is not None
-        auxiliary_dim = 0 if categorical else auxiliary_dim
+        if categorical and auxiliary_dim:
+            raise ValueError(f"expected no auxiliary beside a categorical switch, got auxiliary_dim={auxiliary_dim}")
+        auxiliary_dim = (0 if categorical else 10) if auxiliary_dim is None else auxiliary_dim
         auxiliary = make_auxiliary(data.num_targets, auxiliary_dim, likelihood, skip, image_shape, filters)
         units = Units(data, scaling, DECODERS[likelihood].support)
         check_auxiliary(auxiliary, units, training, particles.particle_length)
