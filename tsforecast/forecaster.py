@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from tsforecast.analysis import anomalies
 from tsforecast.analysis.explain import explain
 from tsforecast.data.known import attach_known, with_room
+from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_lists, as_pandas, columns_of, with_rows
@@ -104,7 +105,8 @@ class Forecaster:
         task = self._task(self._fitted("predict"))
         if not aggregate:
             return self._forecasts(task.latest, quantiles)
-        levels, found = check_levels(quantiles), with_all_sums(self.predictor_, task, None, aggregate, seed=self.seed)
+        levels, periods = check_levels(quantiles), find_periods(aggregate, task)
+        found = with_all_sums(self.predictor_, task, None, periods, seed=self.seed)
         return alike(forecast_frame(found, levels, (), columns_of(self.predictor_.columns)), self._given)
 
     def scenario(self, known: Any, quantiles: Sequence[float] = TENTHS) -> Any:

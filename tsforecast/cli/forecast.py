@@ -18,6 +18,7 @@ from tsforecast.cli.option_groups import COLUMNS
 from tsforecast.cli.train_parser import options_of
 from tsforecast.data import ForecastTask, read_task
 from tsforecast.data.hierarchy import find_hierarchy, with_levels
+from tsforecast.data.periods import find_periods
 from tsforecast.data.task import with_windows
 from tsforecast.evaluation.baselines import fit_baseline
 from tsforecast.evaluation.scores import score
@@ -56,12 +57,13 @@ def run(chosen: Chosen) -> int:
     task = read_task(path, chosen.freq, chosen.horizon, columns=read, beyond=True)
     if given is not None:
         tree, task = find_hierarchy(given, task.ending_together(), roles.items)
+    ahead = task if chosen.start == "each" else task.ending_together()
+    periods = find_periods(chosen.aggregate, ahead) if chosen.aggregate else []
     held_out = _held_out(task)
     if chosen.keep and Path(chosen.keep).exists():
         raise ValueError(f"--keep: expected a new folder, got {chosen.keep!r}, which exists")
     predictor = fitted(held_out or task, chosen.seed)
     _compare(predictor, held_out)
-    ahead = task if chosen.start == "each" else task.ending_together()
     drawn: list[Forecast] = []
     weights: dict[str, float] = {}
     torch.manual_seed(chosen.seed)
@@ -69,7 +71,7 @@ def run(chosen: Chosen) -> int:
         num_samples = 0 if predictor.has_marginals else None
         found = forecast_tables.weighed(predictor.predict(ahead.latest, num_samples=num_samples), weights)
     else:
-        found = with_all_sums(predictor, ahead, tree, chosen.aggregate or (), seed=chosen.seed)
+        found = with_all_sums(predictor, ahead, tree, periods, seed=chosen.seed)
     forecasts = _kept(found, drawn, chosen.plot_series, ahead.freq)
     forecast_tables.write(forecasts, levels, ahead.targets, task.columns, out)
     _tell(predictor, weights, len(ahead.entries))

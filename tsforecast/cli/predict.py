@@ -14,6 +14,7 @@ from tsforecast.data import Columns, ForecastTask, attach_known
 from tsforecast.data.buckets.survey import read_survey
 from tsforecast.data.hierarchy import find_hierarchy, with_levels
 from tsforecast.data.known import with_room
+from tsforecast.data.periods import find_periods
 from tsforecast.data.tables.formats import names_in
 from tsforecast.forecasting.at_once import with_all_sums
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
@@ -92,8 +93,9 @@ def _sums(chosen: Predict, opened: Opened, sums: dict[str, list[str]], levels: t
     task = opened.beyond(chosen.data, with_levels(columns, hierarchy)).ending_together()
     if hierarchy is not None:
         tree, task = find_hierarchy(hierarchy, task, columns.items)
-    num_samples = chosen.num_samples if chosen.paths else None
-    found = with_all_sums(opened.predictor(), task, tree, sums.get("aggregate", ()), num_samples, chosen.seed)
+    num_samples, aggregate = chosen.num_samples if chosen.paths else None, sums.get("aggregate")
+    periods = find_periods(aggregate, task) if aggregate else []
+    found = with_all_sums(opened.predictor(), task, tree, periods, num_samples, chosen.seed)
     forecast_tables.write(found, None if chosen.paths else levels, columns.targets, task.columns, out)
     log.info("%s: forecasts of %d series and sums", out, len(found))
     return 0

@@ -9,7 +9,7 @@ import numpy as np
 from gluonts.model.forecast import SampleForecast
 
 from tsforecast.data.hierarchy import Given, Hierarchy, find_hierarchy, with_levels
-from tsforecast.data.periods import find_periods
+from tsforecast.data.periods import Periods, find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_lists, columns_of
@@ -79,7 +79,8 @@ def forecast(
         task, tree = task.ending_together(), None
         if hierarchy is not None:
             tree, task = find_hierarchy(hierarchy, task, roles.items)
-        found = with_all_sums(fitted(task, seed), task, tree, aggregate, seed=seed)
+        periods = find_periods(aggregate, task) if aggregate else []
+        found = with_all_sums(fitted(task, seed), task, tree, periods, seed=seed)
         return alike(forecast_frame(found, levels, (), task.columns), data)
     predictor, ahead = fitted(task, seed), task if start == "each" else task.ending_together()
     found = list(predictor.predict(ahead.latest, num_samples=0 if predictor.has_marginals else None))
@@ -90,7 +91,7 @@ def with_all_sums(
     predictor: StateSpacePredictor,
     task: ForecastTask,
     tree: Hierarchy | None,
-    aggregate: str | Sequence[str],
+    periods: Sequence[Periods] = (),
     num_samples: int | None = None,
     seed: int = 0,
 ) -> list[SampleForecast]:
@@ -100,11 +101,10 @@ def with_all_sums(
         predictor: Of the series.
         task: The series, or nodes of the hierarchy, which end together.
         tree: The hierarchy; None for none.
-        aggregate: Periods, see `tsforecast.data.periods.find_periods`; empty for none.
+        periods: Whose sums are forecast, see `tsforecast.data.periods.find_periods`.
         num_samples: Number of sample paths; None for as many as there is room for.
         seed: Of the paths.
     """
-    periods = find_periods(aggregate, task) if aggregate else []
     found: Any = joint_forecasts(predictor, task, num_samples, seed) if tree is None else (
         predictor.predict_sums(task, tree, num_samples, seed))  # fmt: skip
     return [*(with_sums(found, periods, task.freq) if periods else found)]
