@@ -1,7 +1,7 @@
 """The choice whether covariates have effects, by forecasts of windows before the end."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
         log.info("effects of covariates are kept without a comparison: most series are too short for a window")
         return CURVES
     before = list(held_out.train)
-    earlier = earlier_effects(task, seed)
+    earlier = _fitted_before(entries, held_out)
     if earlier is None or not earlier.basis.signals:
         log.info("effects of covariates are kept without a comparison: values before the last windows show none")
         return CURVES
@@ -66,7 +66,9 @@ def earlier_effects(task: ForecastTask, seed: int | None) -> Effects | None:
     """
     own = ForecastTask(task.name, task.freq, task.prediction_length, 0, list(task.train))
     held_out = comparison(own, seed)
-    if held_out is None:
-        return None
+    return None if held_out is None else _fitted_before(own.entries, held_out)
+
+
+def _fitted_before(entries: Sequence[dict[str, Any]], held_out: ForecastTask) -> Effects | None:
     with warnings_only(fitting.__name__):  # the fit to all data says how much of them it takes
-        return fitting.fit_effects(before_windows(own.entries, held_out), task.freq)
+        return fitting.fit_effects(before_windows(entries, held_out), held_out.freq)

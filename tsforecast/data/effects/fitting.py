@@ -58,7 +58,7 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
         digest.update(np.ascontiguousarray(as_numbers(entry[COVARIATES])).tobytes())
     key = digest.digest()
     if key not in _KNOWN:
-        while len(_KNOWN) > 1:
+        while len(_KNOWN) > 2:  # of all data, and of what lies before windows: all of it, or series that teach
             _KNOWN.pop(next(iter(_KNOWN)))
         _KNOWN[key] = _fitted(entries, freq)
     return _KNOWN[key]
