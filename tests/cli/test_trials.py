@@ -196,5 +196,8 @@ def test_of_limits_nobody_keeps_that_is_said(tmp_path, capsys):
     for limits in ("weight", "weight:heavy", "weight:inf"):
         assert main(["optimise", "--trials", str(path), "--bounds", "x:0:9", "--limits", limits]) == 2
         assert "--limits: expected NAME:MOST with a finite number" in capsys.readouterr().err
+    twice = ["--bounds", "x:0:9", "--objectives", "value", "value"]
+    assert main(["optimise", "--trials", str(path), *twice]) == 2
+    assert "--objectives: expected each column once, got value value" in capsys.readouterr().err
     assert main(["optimise", "branin", "--limits", "weight:5"]) == 2
     assert "--limits and --objectives beside --trials" in capsys.readouterr().err

@@ -95,6 +95,7 @@ def test_a_greedy_agent_learns_which_arm_is_best():
 BAD = {
     "another length": ([1.0], 0, 1.0, "context of 2 numbers"),
     "infinite context": ([1.0, math.inf], 0, 1.0, "finite numbers in a context"),
+    "text as context": ("young", 0, 1.0, "expected a context of numbers, got 'young'"),
     "no such arm": ([1.0, 2.0], 3, 1.0, "arm from 0 to 2"),
     "negative arm": ([1.0, 2.0], -1, 1.0, "arm from 0 to 2"),
     "NaN reward": ([1.0, 2.0], 0, math.nan, "finite reward"),

@@ -128,6 +128,8 @@ def test_a_frame_of_quantiles():
     for levels in ([], [0.5, 0.5], [1.5]):
         with pytest.raises(ValueError, match="expected quantiles between 0 and 1, each once"):
             predictor.predict_frame(frame, quantiles=levels)
+    with pytest.raises(ValueError, match="expected quantiles to be numbers between 0 and 1, got 'median'"):
+        predictor.predict_frame(frame, quantiles="median")
 
 
 def test_several_targets():
