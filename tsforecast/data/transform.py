@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import calendar_unit, expected_alias_warnings, offset_alias
 from tsforecast.data.checks import as_numbers
-from tsforecast.data.effects.effects import MEMORY, Effects
+from tsforecast.data.effects.effects import MEMORY, SIGNALS, Effects
 from tsforecast.data.past import PAST, with_past
 from tsforecast.seasons import season_index
 
@@ -156,6 +156,7 @@ class Prepare(MapTransformation):
                 )
             if not is_train:
                 entry["doubt"] = data["doubt"][: self.prediction_length]
+                entry[SIGNALS] = data[SIGNALS][:length]
             entry["effect"] = np.pad(effect, (0, length - len(effect)), mode="edge" if len(effect) else "constant")
         return entry | {name: data[name] for name in ("item_id", "info", "link", MEMORY) if name in data}
 

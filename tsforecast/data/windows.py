@@ -9,12 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.effects.effects import SIGNALS
 from tsforecast.data.magnitude import in_range
 
 _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
 _TARGETS = ("past_target", "future_target", "known_future")
 _SMALL, _RECENT = 0.05, 5  # share of the median of so many values
 _PER_SERIES = ("series_index", "static_cat", "static_real", "known_future")
+_AS_THEY_ARE = ("item_id", "info", "forecast_start", SIGNALS)
 _OF_EFFECTS = "effect"  # of covariates, which were taken from the targets; only some entries have it
 
 
@@ -41,6 +43,8 @@ def cut(entry: dict[str, Any], split: int, past: int | None, future: int) -> dic
         window[f"past_{name}"] = entry[name][first:split]
         if split < len(entry[name]):
             window[f"future_{name}"] = entry[name][split : split + future]
+    if SIGNALS in entry:
+        window[SIGNALS] = entry[SIGNALS][first : split + future]
     window["forecast_start"] = _later(entry["start"], split)
     return window | {name: entry[name] for name in ("item_id", "info") if name in entry}
 
@@ -105,7 +109,7 @@ def collate(
     batch: dict[str, Any] = {}
     for key in dict.fromkeys(name for window in windows for name in window):
         values = [window.get(key) for window in windows]
-        if key in ("item_id", "info", "forecast_start"):
+        if key in _AS_THEY_ARE:
             batch[key] = values
         else:
             if key.startswith("past_"):

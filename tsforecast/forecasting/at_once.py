@@ -15,6 +15,7 @@ from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting.direct import SHARE, is_long
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
@@ -135,6 +136,10 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     effects = chosen_effects(task, seed)
     if learns:
         predictor = learnt_in_part(task, entries, seed, effects)
+    elif is_long(int(np.median([entry["target"].shape[-1] for entry in entries])), task.freq, task.prediction_length):
+        log.info("half a bank, whose parameters stay those that other series have taught, and half regressions on days")
+        predictor = conditioned(task, entries, seed, effects)
+        predictor.direct = SHARE
     elif sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
         log.info("half a bank, whose parameters stay those that other series have taught, and half an issm that learns")
         predictor = _halves(task, entries, seed, effects)

@@ -19,6 +19,7 @@ from tsforecast.data.checks import as_numbers, check_entries
 from tsforecast.data.effects.taken import Taken
 from tsforecast.data.magnitude import find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.forecasting.direct import Directs
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
 from tsforecast.forecasting.far_values import far_values, refuse_far_future, some
 from tsforecast.forecasting.lengths import history_by_frequency
@@ -47,6 +48,7 @@ class Histories:
         batch_size: Number of series at a time.
         history_length: Steps of the history used at most; None for all, but forecasts take `filtered_length`.
         device: Device of the model.
+        direct: Share of direct forecasts in mixtures with those of the model, see `Directs`.
         far: Values that were too far from the others, which filtering adds; see `warn`.
     """
 
@@ -57,6 +59,7 @@ class Histories:
     batch_size: int
     history_length: int | None
     device: torch.device
+    direct: float = 0.0
     far: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -155,7 +158,8 @@ class Histories:
                 far = self.net.units.too_far(batch, belief, "known_future")
                 far[:, known:] = False  # what users say of the future is refused below
                 batch["known_future"] = batch["known_future"].masked_fill(far, torch.nan)
-            return self.forecasts(belief, batch, num_samples, exponents, known)
+            directs = Directs(windows, self.freq, self.horizon, self.direct) if self.direct else None
+            return self.forecasts(belief, batch, num_samples, exponents, known, directs)
 
     def batch_of(self, entries: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]], NDArray[np.int64]]:
         """Return the batch of the histories of entries, the windows in it, and the exponents of their units."""
@@ -174,6 +178,7 @@ class Histories:
         num_samples: int | None,
         exponents: NDArray[np.int64],
         known: int = 0,
+        directs: Directs | None = None,
     ) -> list[Forecast]:
         """Return forecasts in the units of the data, given targets divided by powers of two.
 
@@ -184,6 +189,7 @@ class Histories:
                 quantiles are exact.
             exponents: Exponents of the powers of two.
             known: Steps before the horizon that the future of the batch begins with.
+            directs: Direct forecasts, which are mixed into those of the model; None for none.
 
         Raises:
             ValueError: If a known value of the future is too far from the series, or the number of paths is too small.
@@ -196,12 +202,13 @@ class Histories:
         ]
         refuse_far_future(net, batch, belief, names)
         marginals = net.marginals(belief, batch)
-        paths = self._paths(belief, batch, num_samples, exponents, known)
+        paths = self._paths(belief, batch, num_samples, exponents, known, directs)
         if marginals is None:
             return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
         shown = self.num_shown
         marginals, exponents = marginals.behind(known).of_targets(slice(shown)), exponents[:, :shown]
         taken = Taken.of_batch(batch, "future")
+        marginals = marginals if directs is None else directs.mixed(marginals, exponents)
         exact = BatchMarginals(widened(marginals, taken, exponents), exponents, taken)
         return [ExactForecast(exact, k, one, **c) for k, (one, c) in enumerate(zip(paths, common, strict=True))]
 
@@ -212,6 +219,7 @@ class Histories:
         num_samples: int | None,
         exponents: NDArray[np.int64],
         known: int,
+        directs: Directs | None,
     ) -> list[Any]:
         """Return sample paths of every series in the units of the data; None for each if there are to be 0."""
         net = self.net
@@ -228,6 +236,8 @@ class Histories:
         if self.num_shown == 1:
             samples = samples.squeeze(-1)
         paths = [in_units(one, powers) for one, powers in zip(samples.cpu().numpy(), exponents, strict=True)]
+        if directs is not None:
+            paths = directs.exchanged(paths, net.units.clip == "nonnegative")
         return paths if taken is None else taken.drawn(paths)
 
     def _checked(self, dataset: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -54,6 +54,7 @@ class StateSpacePredictor(RepresentablePredictor):
         columns: Roles of the columns of the data frame that it was trained with, as `as_lists` makes them; None where
             it was not.
         categories: Names behind the codes of static categories in that frame, by column.
+        direct: Share of direct forecasts in mixtures with those of the model, see `tsforecast.forecasting.direct`.
     """
 
     @validated()
@@ -68,6 +69,7 @@ class StateSpacePredictor(RepresentablePredictor):
         device: str | torch.device = "auto",
         columns: dict[str, list[str]] | None = None,
         categories: dict[str, list[str]] | None = None,
+        direct: float = 0.0,
     ) -> None:
         is_on_clock = isinstance(input_transform, Clock)
         super().__init__(prediction_length)
@@ -77,6 +79,7 @@ class StateSpacePredictor(RepresentablePredictor):
         self.to("cpu" if is_on_clock else device)
         self.columns = columns
         self.categories = categories
+        self.direct = direct
 
     def to(self, device: str | torch.device) -> "StateSpacePredictor":
         """Move the model to a device; return the predictor.
@@ -382,6 +385,7 @@ class StateSpacePredictor(RepresentablePredictor):
             self.batch_size,
             self.history_length,
             self.device,
+            self.direct,
         )
 
 

@@ -13,7 +13,7 @@ from tsforecast.data.effects.calendar import periods
 from tsforecast.data.effects.link import moved
 from tsforecast.wording import counted, listed
 
-COVARIATES, MEMORY = "feat_dynamic_real", "effect_memory"
+COVARIATES, MEMORY, SIGNALS = "feat_dynamic_real", "effect_memory", "signals"
 Array = NDArray[np.float64]
 
 
@@ -127,7 +127,8 @@ class Effects:
         It has `effect`, what was taken away at each step and will be at later ones, (time,), in sizes of the series;
         `doubt`, what it may differ by at later steps, see `along`; `link`, bend, size and lowest value; and
         `effect_memory`, from which to go on behind the target: its size and means over the past, NaN before the first
-        value and step. Its covariates are gone. An entry that is adjusted returns as it is.
+        value and step. Of its covariates are left, as `signals` (time, covariate), those with effects. An entry that
+        is adjusted returns as it is.
 
         Raises:
             ValueError: If it has other covariates than those of the training, or too few.
@@ -157,7 +158,8 @@ class Effects:
             less["known_future"] = np.concatenate([first, given[..., len(covered) :]], -1)
         # Of a series without a value the size is found when it has some.
         kept = size if np.isfinite(target).any() or not np.isnan(memory[0]) else np.nan
-        return less | {"link": self.link_of(size), MEMORY: np.append(kept, after[0])}
+        signals = covariates[0][:, sorted({one.column for one in self.basis.signals})]
+        return less | {"link": self.link_of(size), MEMORY: np.append(kept, after[0]), SIGNALS: signals}
 
     @property
     def nothing(self) -> Array:

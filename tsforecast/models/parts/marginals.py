@@ -82,21 +82,31 @@ class Marginals:
 
     @classmethod
     def pooled(
-        cls, parts: Sequence["Marginals"], log_weight: Float[Tensor, " part"], names: Sequence[str]
+        cls,
+        parts: Sequence["Marginals"],
+        log_weight: Float[Tensor, " part"] | Float[Tensor, "part series"],
+        names: Sequence[str],
     ) -> "Marginals":
         """Return the mixture of several distributions of the same values, all of them clipped alike.
 
         Args:
             parts: The distributions.
             log_weight: Normalised over the parts.
-            names: Of the parts; a component is called by its part, and its own name if it has one.
+            names: Of the parts; a component is called by its part, if that has a name, and its own if it has one.
         """
-        weights = [part.log_weight + log.to(part.log_weight) for part, log in zip(parts, log_weight, strict=True)]
+        weights = [
+            part.log_weight + log.to(part.log_weight).reshape(-1, *[1] * (part.log_weight.ndim - 1))
+            for part, log in zip(parts, log_weight, strict=True)
+        ]
         mean, deviation, size = (
             torch.cat([getattr(part, field) for part in parts], 1) for field in ("mean", "deviation", "size")
         )
         own = [part.names or ("",) * len(part.transformations) for part in parts]
-        called = [f"{name}: {one}" if one else name for name, ones in zip(names, own, strict=True) for one in ones]
+        called = [
+            f"{name}: {one}" if name and one else name or one
+            for name, ones in zip(names, own, strict=True)
+            for one in ones
+        ]
         transformations = tuple(name for part in parts for name in part.transformations)
         most = max(weight.ndim for weight in weights)
         if most > 2:  # of each step, or target

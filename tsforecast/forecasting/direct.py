@@ -1,0 +1,234 @@
+"""Direct forecasts: a ridge regression of all steps ahead on the days before them, mixed into those of a model.
+
+A state-space model goes from step to step. What it has wrong of the day's shape it has wrong at every step ahead. A
+direct forecast has coefficients of its own for each step ahead, and its errors are those it had before.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tsforecast.data.calendar.frequency import calendar_unit, default_season
+from tsforecast.data.effects.effects import SIGNALS
+from tsforecast.models.parts.marginals import Marginals
+
+Array = NDArray[np.float64]
+
+SHARE = 0.5  # of direct forecasts in the mixture
+_DAYS = (1, 2, 3, 7)  # before a forecast, whose values explain it
+_WEEK = 7
+_ORIGINS = 14  # that a regression has at least
+_LEAST_STEPS = 4  # of a day
+_RECENT = 365  # errors that a forecast has, at most
+_YEAR = 365.25
+_PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
+_MISSING = 0.1  # of the steps of a horizon, above which it teaches nothing
+_FAR = 3.0  # distances between the outer hundredths, beyond which values are cut
+_PARTS = 20  # of the distribution of errors, as components of a mixture
+_NAME = "regression on days"
+
+
+@dataclass(frozen=True)
+class Direct:
+    """The direct forecast of one target.
+
+    Attributes:
+        mean: Of each step ahead.
+        errors: That such forecasts had from earlier origins, (origin, step).
+        range: Between which forecasts lie: the lowest and the highest value of the past, a whole range farther out.
+    """
+
+    mean: Array
+    errors: Array
+    range: tuple[float, float]
+
+    def parts(self) -> tuple[Array, Array]:
+        """Return means and deviations (part, step) of a mixture of equal weights: sorted errors in parts."""
+        count = min(_PARTS, len(self.errors) // 4)
+        parts = np.array_split(np.sort(self.errors, axis=0), count)
+        mean, deviation = (np.stack([function(part, axis=0) for part in parts]) for function in (np.mean, np.std))
+        return np.clip(self.mean + mean, *self.range), np.maximum(deviation, 1e-3 * self.errors.std(0))
+
+    def paths(self, count: int) -> Array:
+        """Return paths (path, step): the mean and the errors of one earlier origin each."""
+        chosen = torch.randint(len(self.errors), (count,)).numpy()
+        return np.clip(self.mean + self.errors[chosen], *self.range)
+
+
+def has_days(freq: str) -> bool:
+    """Return whether a day has several steps at a frequency."""
+    return calendar_unit(freq)[1] in ("h", "min") and default_season(freq) >= _LEAST_STEPS
+
+
+def is_long(steps: int, freq: str, horizon: int) -> bool:
+    """Return whether a series of so many steps has origins enough for a direct forecast."""
+    return has_days(freq) and steps >= (_WEEK + _ORIGINS) * default_season(freq) + horizon
+
+
+def direct_forecast(values: Array, day: int, horizon: int, signals: Array | None = None) -> Direct | None:
+    """Return the forecast behind the end of a series by a ridge regression on the days before.
+
+    Origins lie whole days before the end. Features of each are the values of four earlier days, the weekday, of long
+    series the season of the year, and covariates on the day ahead and the day before. Values are differences to the
+    mean of the week before the origin. Coefficients have a Gaussian prior; its precision, common to the steps of a day,
+    has the least absolute error where each origin is left out (Allen 1974).
+
+    Args:
+        values: Of the past, (time,), NaN where missing.
+        day: Steps of a day.
+        horizon: Steps ahead.
+        signals: Covariates of past and horizon, (time + horizon, covariate); None for none.
+
+    Returns:
+        None where origins are too few.
+    """
+    missing = np.isnan(values)
+    origins = np.arange(len(values) - horizon, _WEEK * day - 1, -day)[::-1]
+    origins = origins[[missing[origin : origin + horizon].mean() <= _MISSING for origin in origins]]
+    if len(origins) < _ORIGINS or missing[-_WEEK * day :].mean() > _MISSING:
+        return None
+    filled, every = _complete(values, day), np.append(origins, len(values))
+    level = np.array([filled[origin - _WEEK * day : origin].mean() for origin in every])
+    past, steps = _features(filled, every, level, day), np.arange(horizon)
+    signals, found = None if signals is None or not signals.size else signals, []
+    for ahead in [steps] if signals is None else np.split(steps, range(day, horizon, day)):
+        features = past if signals is None else _beside(past, signals, every, ahead, day)
+        goal = filled[origins[:, None] + ahead] - level[:-1, None]
+        found.append(_ridge(features[:-1], goal, features[-1]))
+    mean, errors = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
+    spread = np.ptp(filled)
+    ends = (float(filled.min() - spread), float(filled.max() + spread))
+    return Direct(level[-1] + mean, errors[-_RECENT:], ends)
+
+
+def _complete(values: Array, day: int) -> Array:
+    """Return values without outliers or gaps, which the day before fills, or else the day behind."""
+    low, high = np.nanquantile(values, [0.01, 0.99])
+    span = high - low if high > low else np.nanmax(values) - np.nanmin(values)
+    filled = np.clip(values, low - _FAR * span, high + _FAR * span)
+    if np.isnan(filled).any():
+        short = -len(filled) % day
+        rows = np.pad(filled, (short, 0), constant_values=np.nan).reshape(-1, day)
+        for order in (rows, rows[::-1]):
+            for before, after in itertools.pairwise(order):
+                np.copyto(after, before, where=np.isnan(after))
+        filled = rows.ravel()[short:]
+        filled = np.where(np.isnan(filled), np.nanmean(values), filled)
+    return filled
+
+
+def _features(values: Array, origins: NDArray[np.int64], level: Array, day: int) -> Array:
+    """Return the features of origins (origin, feature), in units of their spread."""
+    days = [values[origins[:, None] - day * back + np.arange(day)] - level[:, None] for back in _DAYS]
+    number = origins // day
+    found = [_standardised(np.concatenate(days, 1)), np.eye(_WEEK)[number % _WEEK]]
+    if np.ptp(number) > _YEAR:
+        angle = 2 * np.pi * number[:, None] / _YEAR * np.array([1, 2])
+        found += [np.sin(angle), np.cos(angle)]
+    return np.concatenate(found, 1)
+
+
+def _beside(past: Array, signals: Array, origins: NDArray[np.int64], ahead: NDArray[np.int64], day: int) -> Array:
+    """Return features with covariates beside them: on the steps ahead, and on the day before the origins."""
+    steps = np.concatenate([np.arange(-day, 0), ahead])
+    rows = signals[origins[:, None] + steps].reshape(len(origins), -1)
+    return np.concatenate([past, np.nan_to_num(_standardised(rows))], 1)
+
+
+def _standardised(rows: Array) -> Array:
+    spread = rows.std(0)
+    return (rows - rows.mean(0)) / np.where(spread > 0, spread, 1.0)
+
+
+def _ridge(features: Array, ahead: Array, latest: Array) -> tuple[Array, Array]:
+    """Return the forecast of the latest features, and the errors (origin, step) of those with each origin left out.
+
+    The intercept is free; the penalty of the coefficients has the least absolute error among `_PENALTIES`.
+    """
+    middle, center = features.mean(0), ahead.mean(0)
+    left, size, right = np.linalg.svd(features - middle, full_matrices=False)
+    seen, best, found = left.T @ (ahead - center), np.inf, (center, ahead - center)
+    for penalty in _PENALTIES:
+        shrunk = size / (size**2 + penalty)
+        leverage = left**2 @ (size * shrunk) + 1 / len(features)
+        errors = (ahead - center - left @ ((size * shrunk)[:, None] * seen)) / (1 - leverage)[:, None]
+        if (loss := np.abs(errors).mean()) < best:
+            best = loss
+            found = center + (latest - middle) @ right.T @ (shrunk[:, None] * seen), errors
+    return found
+
+
+class Directs:
+    """The direct forecasts of a batch of series.
+
+    Args:
+        windows: Of the series, whose pasts they continue; see `tsforecast.data.windows.cut`.
+        freq: Frequency.
+        horizon: Steps ahead.
+        share: Of direct forecasts in a mixture, between 0 and 1.
+    """
+
+    def __init__(self, windows: Sequence[dict[str, Any]], freq: str, horizon: int, share: float) -> None:
+        self.share = share
+        day = default_season(freq)
+        self.found = [_of_window(window, day, horizon) if has_days(freq) else None for window in windows]
+
+    def mixed(self, marginals: Marginals, exponents: NDArray[np.int64]) -> Marginals:
+        """Return distributions of a model, mixed with direct ones where a series has some.
+
+        Args:
+            marginals: Of the model, divided by powers of two.
+            exponents: The exponents of these powers, (series, target).
+        """
+        if all(series is None for series in self.found):
+            return marginals
+        # Series without one have the model's mean in its place, of no weight.
+        unit = marginals.size[:, :1].expand(-1, _PARTS, -1)
+        mean = (marginals.expectation() / unit[:, 0, None]).unsqueeze(1).repeat(1, _PARTS, 1, 1)
+        deviation, log_weight = torch.ones_like(mean), mean.new_full((len(mean), _PARTS), -torch.inf)
+        shares = mean.new_zeros(2, len(mean))
+        shares[1] = -torch.inf
+        for row, series in enumerate(self.found):
+            for target, one in enumerate(series or ()):
+                size = np.ldexp(float(unit[row, 0, target]), int(exponents[row, target]))
+                means, deviations = (torch.from_numpy(part / size).to(mean) for part in one.parts())
+                mean[row, : len(means), :, target], deviation[row, : len(means), :, target] = means, deviations
+                log_weight[row, : len(means)] = -np.log(len(means))
+            if series is not None:
+                shares[:, row] = torch.tensor([1 - self.share, self.share]).log()
+        log_weight[shares[1].isinf(), 0] = 0.0
+        direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
+        return replace(Marginals.pooled([marginals, direct], shares, ("", _NAME)), bounds=marginals.bounds)
+
+    def exchanged(self, paths: Sequence[Any], is_clipped: bool) -> list[Any]:
+        """Return paths (path, step[, target]) of each series, a share of which are direct ones.
+
+        Args:
+            paths: Of a model.
+            is_clipped: Whether none is below 0.
+        """
+        return [self._exchanged(path, series, is_clipped) for path, series in zip(paths, self.found, strict=True)]
+
+    def _exchanged(self, paths: NDArray[Any], series: list[Direct] | None, is_clipped: bool) -> NDArray[Any]:
+        if series is None:
+            return paths
+        rows = torch.randperm(len(paths))[: round(self.share * len(paths))].numpy()
+        drawn = np.stack([one.paths(len(rows)) for one in series], -1)
+        found = paths.astype(np.result_type(paths, np.float32))
+        found[rows] = (np.maximum(drawn, 0.0) if is_clipped else drawn).reshape(found[rows].shape)
+        return found
+
+
+def _of_window(window: dict[str, Any], day: int, horizon: int) -> list[Direct] | None:
+    """Return the direct forecast of each target; None where one has none, or where a part of the future is known."""
+    if not np.isnan(window["known_future"]).all():
+        return None
+    values = np.where(window["past_observed"], window["past_target"], np.nan).astype(np.float64)
+    found = [direct_forecast(target, day, horizon, window.get(SIGNALS)) for target in values.T]
+    every = [one for one in found if one is not None]
+    return every if len(every) == len(found) else None
