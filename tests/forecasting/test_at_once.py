@@ -99,19 +99,16 @@ def test_the_same_seed_gives_the_same_forecasts(table):
     pd.testing.assert_frame_equal(one, other)
 
 
-@pytest.mark.parametrize(("days", "halves"), [(40, False), (44, True)])
-def test_series_of_hours_decide_by_their_own_past(days, halves, monkeypatch):
-    """Training windows of hours are long: the bank stays as other series have taught it, an `issm` learns beside it."""
-    monkeypatch.setattr(at_once, "_EPOCHS", 2)
+@pytest.mark.parametrize(("days", "direct"), [(20, 0.0), (24, 0.5)])
+def test_series_of_hours_decide_by_their_own_past(days, direct):
+    """Training windows of hours are long: the bank stays as other series have taught it, beside regressions on days."""
     hours = np.arange(24 * days)
     values = 10 + 5 * np.sin(2 * np.pi * hours / 24) + np.random.default_rng(1).normal(0, 0.5, len(hours))
     frame = pd.DataFrame({"timestamp": pd.date_range("2020-01-01", periods=len(hours), freq="h"), "target": values})
     task = read_task(frame, None, 24, 1)
     predictor = at_once.fitted(task)
     dynamics, known = predictor.prediction_net.dynamics, bank_prior.learnt("h")
-    if halves:
-        assert torch.allclose(dynamics.log_weight.exp(), torch.tensor(0.5))
-        dynamics = dynamics.members[0]
+    assert predictor.direct == direct
     assert known is not None
     assert isinstance(dynamics, AbstractBankDynamics)
     begun = bank_prior.prior_of(dynamics)

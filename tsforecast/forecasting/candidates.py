@@ -9,6 +9,7 @@ import numpy as np
 from tsforecast.data.calendar.frequency import calendar_unit
 from tsforecast.data.past import PAST
 from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting.direct import SHARE, is_long
 from tsforecast.forecasting.lengths import are_long, bank_learns, far_by_frequency, window_of_bank
 from tsforecast.models.parts.component_names import component_names, kinds_of
 
@@ -42,8 +43,10 @@ class Candidate:
         """Return the candidate as a member of a pool; None where it can be none.
 
         A bank in a pool stays at the parameters that it begins with. How training windows are cut is the same for all
-        members, and none has a preset.
+        members, and none has a preset. Direct forecasts are of a whole.
         """
+        if "direct" in self.options:
+            return None
         own = {name: value for name, value in self.options.items() if name != "max_epochs"}
         if self.model == "bank":
             return str(Candidate("bank", {**own, "learning_rate": 0})) if "max_epochs" in self.options else None
@@ -67,7 +70,10 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
     if models:
         return [candidate for name in models for candidate in FAMILIES[name](task)]
-    found = [Candidate("bank", CONDITIONED), _short("issm")]
+    found = [Candidate("bank", CONDITIONED)]
+    if is_long(int(_length(task)), task.freq, task.prediction_length):
+        found += [Candidate("bank", {**CONDITIONED, "direct": SHARE})]
+    found += [_short("issm")]
     found += [_short("issm", transformation="logit")] if _are_shares(task) else []
     return [*found, *([_short("gls")] if _is_long(task) or has_several(task) else []), _trained_bank(task)]
 

@@ -94,6 +94,8 @@ class StateSpaceEstimator(AbstractEstimator):
             has a straight line for each, or a network; "none" leaves them out. "auto" takes curves of one target,
             or leaves covariates out where curves worsen forecasts of windows before the end. `deepstate`, `sgls`,
             `rsgls`, models with a decoder, and a `markov` whose regimes depend on covariates are given them.
+        direct: Share, between 0 and 1, of direct forecasts in a mixture with those of the model: ridge regressions on
+            the days before, of series of hours or minutes, see `tsforecast.forecasting.direct`.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models
             with a switch on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but
             the weights of its structures, by the past of each series.
@@ -129,6 +131,7 @@ class StateSpaceEstimator(AbstractEstimator):
         series_weights: str = "sum",
         use_feat_static_cat: bool = True,
         effects: str = AUTO,
+        direct: float = 0.0,
         trainer_kwargs: dict[str, Any] | None = None,
         **hyperparameters: Any,
     ) -> None:
@@ -138,7 +141,10 @@ class StateSpaceEstimator(AbstractEstimator):
         at_least(0, context_length=context_length, train_length=train_length, plateau=plateau, time_budget=time_budget)
         one_of(WEIGHTS, series_weights=series_weights)
         one_of((AUTO, CURVES, GIVEN, NO_EFFECTS), effects=effects)
+        if not 0 <= direct < 1:
+            raise ValueError(f"expected direct of at least 0 and below 1, got {direct}")
         self.model, self.preset, self.models, self.seed, self.effects = model, preset, models, seed, effects
+        self.direct = direct
         self.plateau, self.time_budget = plateau or 0.0, time_budget
         self.prediction_length, self.history_length = prediction_length, history_length
         self.use_feat_static_cat = use_feat_static_cat

@@ -40,6 +40,7 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
     prediction_length: int
     history_length: int | None
     effects: str
+    direct: float
     earlier_effects: Effects | None = None  # in place of a fit to the training data
     _columns: Columns | None = None  # roles of the columns of a training data frame
     _categories: dict[str, list[str]] | None = None  # values of its static categories
@@ -171,4 +172,5 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
             self.history_length,
             columns=None if self._columns is None else as_lists(self._columns),
             categories=self._categories,
+            direct=self.direct,
         )

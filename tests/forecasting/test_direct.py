@@ -1,0 +1,176 @@
+"""Direct forecasts: regressions on days, alone and mixed with a model."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from tsforecast import StateSpaceEstimator
+from tsforecast.data.calendar.frequency import to_period
+from tsforecast.forecasting.direct import _ridge, direct_forecast, has_days, is_long
+from tsforecast.forecasting.predictor import load_predictor, save_predictor
+
+DAY, HORIZON = 24, 30
+
+
+def hours(days: int, seed: int = 0, scale: float = 1.0, name: str = "a") -> dict:
+    """An entry: a day's shape that is flatter at weekends, and noise."""
+    steps, random = np.arange(24 * days), np.random.default_rng(seed)
+    shape = np.sin(2 * np.pi * steps / 24) * np.where(steps // 24 % 7 < 5, 2.0, 1.0)
+    return {
+        "item_id": name,
+        "start": to_period("2024-01-01", "h"),
+        "target": scale * (10 + shape + random.normal(0, 0.3, len(steps))),
+    }
+
+
+def predictor_of(entries: list[dict], direct: float, **options):
+    """A bank that only conditions, beside direct forecasts."""
+    options = {"seed": 0, "trainer_kwargs": {"max_epochs": 0, "enable_progress_bar": False}, **options}
+    return StateSpaceEstimator("bank", "h", HORIZON, direct=direct, **options).train(entries)
+
+
+@pytest.fixture(scope="module")
+def entries() -> list[dict]:
+    """Two series that have direct forecasts, one with a scale of its own; and one that is too short."""
+    return [hours(60), hours(50, 1, 1e12, "b"), hours(15, 2, name="c")]
+
+
+@pytest.fixture(scope="module")
+def pair(entries):
+    """The same model without and with direct forecasts."""
+    return predictor_of(entries, 0.0), predictor_of(entries, 0.5)
+
+
+def test_ridge_and_its_errors_are_those_of_scikit_learn():
+    random = np.random.default_rng(0)
+    features, ahead, latest = random.normal(size=(40, 60)), random.normal(size=(40, 3)), random.normal(size=60)
+    ahead += features[:, :3] * 2
+    mean, errors = _ridge(features, ahead, latest)
+    fits = {penalty: Ridge(alpha=penalty).fit(features, ahead) for penalty in (3, 10, 30, 100, 300, 1e3, 3e3, 1e4)}
+    left_out = {
+        penalty: np.stack(
+            [
+                ahead[k] - Ridge(alpha=penalty).fit(np.delete(features, k, 0), np.delete(ahead, k, 0)).predict(row)[0]
+                for k, row in enumerate(features[:, None])
+            ]
+        )
+        for penalty in fits
+    }
+    best = min(fits, key=lambda penalty: np.abs(left_out[penalty]).mean())
+    np.testing.assert_allclose(mean, fits[best].predict(latest[None])[0], atol=1e-8)
+    np.testing.assert_allclose(errors, left_out[best], atol=1e-8)
+
+
+def test_weeks_that_repeat_go_on():
+    week = np.random.default_rng(1).normal(size=7 * DAY)
+    found = direct_forecast(100 + np.tile(week, 12), DAY, HORIZON)
+    assert found is not None
+    shape = 100 + np.tile(week, 2)[:HORIZON]
+    assert np.abs(found.mean - shape).max() < 0.15 * week.std()
+
+
+def test_a_covariate_of_the_day_ahead_moves_it():
+    random = np.random.default_rng(2)
+    weather = np.repeat(random.normal(size=102), DAY)[: 100 * DAY + HORIZON, None]
+    values = 5 + 2 * weather[: 100 * DAY, 0] + random.normal(0, 0.1, 100 * DAY)
+    found = direct_forecast(values, DAY, HORIZON, weather)
+    assert found is not None
+    actual = 5 + 2 * weather[-HORIZON:, 0]
+    blind = direct_forecast(values, DAY, HORIZON)
+    assert blind is not None
+    assert np.abs(found.mean - actual).mean() < 0.25 * np.abs(blind.mean - actual).mean()
+
+
+def test_missing_values_and_one_that_is_mistyped_matter_little():
+    values = hours(60)["target"]
+    whole, gaps = direct_forecast(values, DAY, HORIZON), values.copy()
+    gaps[300:330] = np.nan
+    gaps[-5:] = np.nan
+    gaps[700] = 1e9
+    found = direct_forecast(gaps, DAY, HORIZON)
+    assert whole is not None
+    assert found is not None
+    assert np.abs(found.mean - whole.mean).max() < 0.5
+
+
+@pytest.mark.parametrize("lost", [slice(0, 48 * DAY), slice(-DAY, None), slice(None)])
+def test_without_enough_origins_or_a_last_week_there_is_none(lost):
+    values = hours(60)["target"].copy()
+    values[lost] = np.nan
+    assert direct_forecast(values, DAY, HORIZON) is None
+
+
+def test_days_have_steps_and_series_have_weeks():
+    assert [freq for freq in ("min", "15min", "h", "6h", "12h", "D", "ME", "s") if has_days(freq)] == [
+        "min", "15min", "h", "6h"]  # fmt: skip
+    assert is_long(21 * 24 + 24, "h", 24)
+    assert not is_long(21 * 24 + 23, "h", 24)
+
+
+def test_a_mixture_has_half_of_each_distribution(entries, pair):
+    model, both = (list(one.predict(entries, num_samples=0)) for one in pair)
+    for entry, alone, mixed in zip(entries[:2], model, both, strict=False):
+        own = direct_forecast(entry["target"], DAY, HORIZON)
+        assert own is not None
+        means, deviations = own.parts()
+        for level in (0.1, 0.5, 0.9):
+            at = mixed.quantile(level)
+            scores = torch.tensor((at - means) / deviations).numpy()
+            direct = torch.special.ndtr(torch.tensor(scores)).mean(0).numpy()
+            grid = np.linspace(0.001, 0.999, 999)
+            known = np.stack([alone.quantile(one) for one in grid])
+            below = [np.interp(value, row, grid) for value, row in zip(at, known.T, strict=True)]
+            np.testing.assert_allclose(0.5 * direct + 0.5 * np.array(below), level, atol=2e-3)
+        np.testing.assert_allclose(mixed.mean, (alone.mean + means.mean(0)) / 2, rtol=1e-3)
+    np.testing.assert_array_equal(both[2].quantile(0.9), model[2].quantile(0.9))
+    assert dict(both[0].weights)["regression on days"] == pytest.approx(0.5)
+    assert sum(both[2].weights.values()) == pytest.approx(1.0)
+    assert both[2].weights["regression on days"] == 0
+
+
+def test_paths_are_of_both_and_have_the_moments_of_the_mixture(entries, pair):
+    torch.manual_seed(3)
+    count = 4000
+    found, short = (next(iter(pair[1].predict([entry], num_samples=count))) for entry in (entries[0], entries[2]))
+    paths = found.samples
+    error = paths.std(0) / np.sqrt(count)
+    assert np.all(np.abs(paths.mean(0) - found.mean) < 5 * error + 1e-3)
+    for level in (0.1, 0.9):  # the share below a quantile is binomial
+        share = (paths < found.quantile(level)).mean(0)
+        assert np.all(np.abs(share - level) < 5 * np.sqrt(level * (1 - level) / count) + 0.01)
+    torch.manual_seed(3)
+    alone = next(iter(pair[0].predict([entries[2]], num_samples=count)))
+    np.testing.assert_array_equal(short.samples.shape, alone.samples.shape)
+    assert abs(short.samples.mean() - alone.samples.mean()) < 5 * alone.samples.std() / np.sqrt(count)
+
+
+def test_where_a_part_of_the_future_is_known_the_model_says_the_rest(entries, pair):
+    known = np.full(HORIZON, np.nan)
+    known[3] = 12.0
+    asked = [{**entries[0], "known_future": known}]
+    model, both = (next(iter(one.predict(asked, num_samples=0))) for one in pair)
+    np.testing.assert_array_equal(both.quantile(0.9), model.quantile(0.9))
+
+
+def test_saved_and_read_it_forecasts_the_same(entries, pair, tmp_path):
+    save_predictor(pair[1], tmp_path / "both")
+    again = load_predictor(tmp_path / "both")
+    assert again.direct == 0.5
+    before, after = (next(iter(one.predict(entries[:1], num_samples=0))) for one in (pair[1], again))
+    np.testing.assert_array_equal(before.quantile(0.9), after.quantile(0.9))
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(ValueError, match="expected direct of at least 0 and below 1"):
+        StateSpaceEstimator("bank", "h", HORIZON, direct=share)
+
+
+def test_auto_compares_it():
+    entries = [hours(60, seed, name=str(seed)) for seed in range(2)]
+    options = {"seed": 0, "trainer_kwargs": {"max_epochs": 1, "enable_progress_bar": False}}
+    estimator = StateSpaceEstimator("auto", "h", 24, num_batches_per_epoch=1, **options)
+    chosen = estimator.choose(entries)
+    shares = {trial.candidate.options.get("direct", 0.0) for trial in chosen.trials}
+    assert shares == {0.0, 0.5}
