@@ -15,7 +15,7 @@ from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.direct import SHARE, is_long
+from tsforecast.forecasting.direct import SHARE, has_days, is_long
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
@@ -117,8 +117,8 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
     series, then learn from these in a few steps; where series have shocks in common, as far as windows before the end
     say. Of fewer than twenty series, and where training windows are long, as of hours, they stay as they are, and each
-    series decides by its own past. Forecasts are then mixtures in equal parts: with direct forecasts where most series
-    have three weeks of hours or minutes, else with those of an `issm`, which learns from 1000 steps or more.
+    series decides by its own past. Forecasts are then mixtures in equal parts: of hours and minutes with direct
+    forecasts, where most series have three weeks, else with those of an `issm`, which learns from 1000 steps or more.
 
     Args:
         task: The series.
@@ -136,10 +136,8 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     effects = chosen_effects(task, seed)
     if learns:
         predictor = learnt_in_part(task, entries, seed, effects)
-    elif is_long(int(np.median([entry["target"].shape[-1] for entry in entries])), task.freq, task.prediction_length):
-        log.info("half a bank, whose parameters stay those that other series have taught, and half regressions on days")
-        predictor = conditioned(task, entries, seed, effects)
-        predictor.direct = SHARE
+    elif has_days(task.freq):
+        predictor = _beside_direct(task, entries, seed, effects)
     elif sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
         log.info("half a bank, whose parameters stay those that other series have taught, and half an issm that learns")
         predictor = _halves(task, entries, seed, effects)
@@ -149,6 +147,18 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     # By which a table of the same form is read again: entries alone say nothing of them.
     predictor.columns = None if task.columns is None else as_lists(task.columns)
     predictor.categories = task.categories or None
+    return predictor
+
+
+def _beside_direct(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str) -> StateSpacePredictor:
+    """Return a bank that stays as it begins, beside direct forecasts where most series are long enough for these."""
+    predictor = conditioned(task, entries, seed, effects)
+    length = int(np.median([entry["target"].shape[-1] for entry in entries]))
+    if is_long(length, task.freq, task.prediction_length):
+        log.info("half a bank, whose parameters stay those that other series have taught, and half regressions on days")
+        predictor.direct = SHARE
+    else:
+        log.info("parameters stay those that other series have taught, as of less than three weeks")
     return predictor
 
 
