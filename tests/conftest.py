@@ -118,7 +118,7 @@ def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
             return
         figure.set_layout_engine("none")
         figure.dpi = options.get("dpi", figure.dpi)
-        FigureCanvasAgg(figure).print_png(target, pil_kwargs={"compress_level": 1})
+        FigureCanvasAgg(figure).print_png(target)
 
     with pytest.MonkeyPatch.context() as patch:
         if "plots" not in request.path.stem:
