@@ -1,7 +1,6 @@
 """The parser of `tsforecast train`: one subcommand per model, whose options its source declares."""
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Collection, Sequence
 from importlib import import_module
@@ -117,11 +116,6 @@ def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:
     Args:
         models: Those that get their options, which takes time. The others have their name and summary alone.
     """
-    return _parser(frozenset(models))
-
-
-@functools.cache  # a training reads its arguments several times
-def _parser(models: frozenset[str]) -> ArgumentParser:
     train = parsing.command_parser("train", "Train a model.")
     train.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
     commands = train.add_subcommands(required=False, dest="model", metavar="MODEL")
