@@ -30,13 +30,13 @@ DENSE = ["constant", "own of each series", "varying with time"]
 SERIES, STATES = 3, 2
 
 
-def problem(components, case: str, dense: str = DENSE[1], targets: int = 1, seed: int = 0):
+def problem(components, case: str, dense: str = DENSE[1], targets: int = 1, seed: int = 0, steps: int = STEPS):
     rng = generator(seed)
     batch = () if case == CASES[0] or dense == DENSE[0] else (SERIES,)
-    rest = random_system((STEPS if dense == DENSE[2] else 1, *batch), STATES, targets, rng)
-    system = ComposedSystem(random_issm(components, case, SERIES, rng), rest)
+    rest = random_system((steps if dense == DENSE[2] else 1, *batch), STATES, targets, rng)
+    system = ComposedSystem(random_issm(components, case, SERIES, rng, steps), rest)
     prior = random_gaussian(() if case == CASES[0] else (SERIES,), system.structure.num_states + STATES, rng)
-    return system, prior, *random_data((STEPS, SERIES), targets, rng)
+    return system, prior, *random_data((steps, SERIES), targets, rng)
 
 
 def by_hand(system: ComposedSystem) -> LinearSystem:
@@ -78,10 +78,13 @@ def by_hand(system: ComposedSystem) -> LinearSystem:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dense", DENSE)
 @pytest.mark.parametrize("targets", [1, 2])
-def test_steps_and_blocks_equal_those_of_one_dense_system(components, case, dense, targets):
-    system, prior, values, observed = problem(components, case, dense, targets)
+def test_steps_and_blocks_equal_those_of_one_dense_system(components, case, dense, targets, monkeypatch):
+    """Over ten steps: two blocks of four and a rest, and more than any period."""
+    monkeypatch.setattr(ComposedSystem, "block_shape", lambda *_: (4, 2))
+    steps = 10
+    system, prior, values, observed = problem(components, case, dense, targets, steps=steps)
     whole = by_hand(system)
-    for t in (0, STEPS - 1):
+    for t in (0, steps - 1):
         for at in (system.at, system.by_step()):
             for ours, theirs in zip(at(t), whole.at(t), strict=True):
                 for name in ("matrix", "offset", "noise"):
@@ -99,7 +102,7 @@ def test_steps_and_blocks_equal_those_of_one_dense_system(components, case, dens
         torch.testing.assert_close(by_step.log_likelihood, expected_terms, **EXACT)
         same(by_step.belief, expected)
     same(system.predictive(prior, 7), whole.predictive(prior, 7))
-    same(system.marginals(prior, STEPS), whole.marginals(prior, STEPS))
+    same(system.marginals(prior, steps), whole.marginals(prior, steps))
     ours, theirs = (kalman.smooth(x, prior, values, observed) for x in (system, whole))
     same(ours.states, theirs.states)
     same(ours.initial, theirs.initial)

@@ -3,6 +3,8 @@
 import jaxtyping
 import pytest
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from tests import first_calls
 from tsforecast.core.linalg import matvec
@@ -31,3 +33,12 @@ def test_functions_within_functions_are_looked_at_in_the_first_of_them_in_each_t
                 inner()("a")
         assert not hasattr(inner(), "__wrapped__")
     assert not hasattr(inner(), "__wrapped__")
+
+
+def test_parameters_are_looked_at_where_a_result_has_no_type():
+    @jaxtyping.jaxtyped(typechecker=first_calls.checked)
+    def shown(x: Float[Tensor, " time"]):
+        return x
+
+    with pytest.raises(jaxtyping.TypeCheckError):
+        shown(torch.ones(2, 2))

@@ -74,7 +74,7 @@ def tilted(name: str, mean: float, variance: float, target: float):
     return lambda f: LOG_LINKS[name](f, target) - 0.5 * (f - mean) ** 2 / variance
 
 
-def exact_moments(name: str, prior: Gaussian, inputs: torch.Tensor, target: torch.Tensor, counts=None, size: int = 500):
+def exact_moments(name: str, prior: Gaussian, inputs: torch.Tensor, target: torch.Tensor, counts=None, size: int = 200):
     """Mean and covariance of the posterior over two weights, on a grid around the mode."""
     counts = torch.ones(len(inputs)) if counts is None else counts
     found = Laplace(SITES[name]).fit(prior, inputs, target, counts=counts).belief

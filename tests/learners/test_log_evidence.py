@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 SETTINGS = {"tolerance": 1e-10, "sweeps": 300}
 
 
-def exact(name, prior, inputs, target, counts=None, size=300):
+def exact(name, prior, inputs, target, counts=None, size=150):
     """The log of the integral over one or two weights, by the trapezoidal rule around the mode."""
     counts = torch.ones(len(inputs)) if counts is None else counts
     found = Laplace(SITES[name]).fit(prior, inputs, target, counts=counts).belief

@@ -3,6 +3,8 @@
 Oracles are written in NumPy in double precision: in closed form where a family is exact, as dense recursions otherwise.
 """
 
+import functools
+
 import jaxtyping
 import numpy as np
 import pytest
@@ -38,6 +40,7 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@functools.cache
 def stream():
     """Correlated inputs; targets with noise of variance 1."""
     rng = np.random.default_rng(0)

@@ -71,7 +71,7 @@ def oracle_of(entries, truth, rows, stay):
 @pytest.fixture(scope="module")
 def calm_and_wild():
     """Series of calm and wild times, their regimes, and an `sgls` by default, after a short training."""
-    entries, truth = simulated(CALM_WILD)
+    entries, truth = simulated(CALM_WILD, steps=160)
     estimator = StateSpaceEstimator("sgls", "D", 5, seed=0, num_batches_per_epoch=5, trainer_kwargs=TRAINER)
     return entries, truth, estimator.train(entries)
 

@@ -87,7 +87,7 @@ def switching_counts(series=4, steps=300, seed=0):
 def test_rates_are_found_and_forecasts_are_whole():
     """Rates within four standard errors, beside a step of training."""
     entries, truth = switching_counts()
-    trainer = {"max_epochs": 3, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
     estimator = StateSpaceEstimator(
         "markov", "D", HORIZON, seed=0, likelihood="negative-binomial", context_length=0, num_batches_per_epoch=20,
         trainer_kwargs=trainer,
