@@ -1,5 +1,6 @@
 """Effects of covariates: bases, the regression, and the way there and back."""
 
+import dataclasses
 import json
 from dataclasses import replace
 
@@ -206,6 +207,15 @@ def test_a_covariate_far_from_all_others_counts_as_the_last_of_them(found):
     far[-1] = 1e9
     effect = found.adjusted(entry(target, far))["effect"]
     assert np.abs(effect).max() < 10 * np.abs(usual).max() + 1
+
+
+def test_curves_that_run_away_change_large_values_by_a_factor_of_a_thousand_at_most(found):
+    target, warmth, _ = load(seed=6, steps=50)
+    wild = dataclasses.replace(found, bend=0.1, coefficients=100 * found.coefficients)
+    less = wild.adjusted(entry(target, warmth))
+    assert np.abs(less["effect"]).max() == pytest.approx(0.1 * np.log(1000))
+    assert np.all(np.abs(less["target"]) < 1001 * target)
+    np.testing.assert_allclose(restored(less["target"], less["effect"], less["link"]), target, rtol=1e-6)
 
 
 def test_a_line_goes_on_a_little_beyond_all_values_of_training():

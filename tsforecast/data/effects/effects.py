@@ -13,6 +13,7 @@ from tsforecast.data.effects.calendar import periods
 from tsforecast.data.effects.link import moved
 from tsforecast.wording import counted, listed
 
+_MOST_FACTOR = 1000.0  # of large values: curves of covariates that were never together end in powers of it
 COVARIATES, MEMORY, SIGNALS = "feat_dynamic_real", "effect_memory", "signals"
 Array = NDArray[np.float64]
 
@@ -194,7 +195,8 @@ class Effects:
             if own:
                 columns = (part - self.centres[some]).reshape(*shape, -1)[own]
                 found[own, :, 0] += (columns @ differences[:, some, None])[..., 0]
-        return found[..., 0], found[..., 1:], after
+        most = self.bend * np.log(_MOST_FACTOR)
+        return np.clip(found[..., 0], -most, most), found[..., 1:], after
 
     def link_of(self, size: Array | float) -> Array:
         """Return bend, size and lowest value of series of a size, (..., 3), see `restored`."""
