@@ -173,4 +173,4 @@ def test_auto_compares_it():
     estimator = StateSpaceEstimator("auto", "h", 24, num_batches_per_epoch=1, **options)
     chosen = estimator.choose(entries)
     shares = {trial.candidate.options.get("direct", 0.0) for trial in chosen.trials}
-    assert shares == {0.0, 0.5}
+    assert shares >= {0.0, 0.5}

@@ -262,6 +262,24 @@ def test_a_mixture_is_taken_where_it_is_better():
     assert best < halves < 0.95 * single
 
 
+def test_direct_forecasts_of_a_member_are_of_the_whole_pool():
+    compared = ForecastTask("toy", "M", 4, 3, entries())
+    direct = Candidate("bank", {"max_epochs": 0, "direct": 0.5})
+    trials = [trial_of(one, Shifted(error, 1.0), compared) for one, error in ((direct, 1.0), (ISSM, -1.6))]
+    share = shares_of(compared, values_of(compared), "equal")
+    plain = pooled([trial_of(BANK, Shifted(1.0, 1.0), compared), trials[1]], values_of(compared), share)
+    found = pooled(trials, values_of(compared), share)
+    weight = float(plain.candidate.options["weights"].split(",")[0])
+    options = found.candidate.options
+    assert options["members"] == "bank learning_rate=0; issm"
+    assert options["direct"] == pytest.approx(weight / 2, abs=0.006)
+    bank, issm = (float(one) * (1 - options["direct"]) for one in options["weights"].split(","))
+    assert bank == pytest.approx(weight / 2, abs=0.01)
+    assert issm == pytest.approx(1 - weight, abs=0.01)
+    both = [trial_of(one, Shifted(error, 1.0), compared) for one, error in ((BANK, 1.0), (direct, -1.6))]
+    assert pooled(both, values_of(compared), share) is None
+
+
 def test_halves_are_taken_where_other_weights_gain_less_than_their_standard_error():
     compared = ForecastTask("toy", "M", 4, 3, entries())
 

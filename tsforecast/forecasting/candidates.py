@@ -43,11 +43,9 @@ class Candidate:
         """Return the candidate as a member of a pool; None where it can be none.
 
         A bank in a pool stays at the parameters that it begins with. How training windows are cut is the same for all
-        members, and none has a preset. Direct forecasts are of a whole.
+        members, and none has a preset. Direct forecasts belong to the whole pool.
         """
-        if "direct" in self.options:
-            return None
-        own = {name: value for name, value in self.options.items() if name != "max_epochs"}
+        own = {name: value for name, value in self.options.items() if name not in ("max_epochs", "direct")}
         if self.model == "bank":
             return str(Candidate("bank", {**own, "learning_rate": 0})) if "max_epochs" in self.options else None
         return str(Candidate(self.model, own)) if self.model in _POOLED and not _OF_ESTIMATOR & set(own) else None

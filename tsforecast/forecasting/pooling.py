@@ -44,12 +44,17 @@ def pooled(
     if not equal:
         weights = _best_weights(np.einsum("s,swk->k", share, away), np.einsum("s,swkl->kl", share, apart))
     members = np.flatnonzero(weights)
-    if len(members) < 2:
+    shares: dict[str, float] = {}
+    for k in members:  # direct forecasts, which a bank may have a share of, are then of the whole
+        own = usable[k].candidate
+        shares[str(own.member)] = shares.get(str(own.member), 0.0) + weights[k] * (1 - own.options.get("direct", 0.0))
+    if len(shares) < 2:
         return None
     losses = away @ weights - 0.5 * np.einsum("swkl,k,l->sw", apart, weights, weights)
     options = {
-        "members": "; ".join(str(usable[k].candidate.member) for k in members),
-        "weights": ",".join(f"{weights[k]:.2f}" for k in members),
+        "members": "; ".join(shares),
+        "weights": ",".join(f"{share / sum(shares.values()):.2f}" for share in shares.values()),
+        **({"direct": round(1 - float(sum(shares.values())), 2)} if sum(shares.values()) < 0.995 else {}),
         "max_epochs": max(usable[k].candidate.options.get("max_epochs", 0) for k in members),
     }
     return Trial(Candidate("pool", options), losses, sum(usable[k].seconds for k in members))

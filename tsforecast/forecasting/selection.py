@@ -120,7 +120,10 @@ def select(
             break
         trial, predictor = _trial(candidate, held_out, values, train)
         trials.append(trial)
-        if compared is None and len(trials) == 2 and (halves := pooled(trials, values, share, equal=True)) is not None:
+        has_second = len({one.candidate.member for one in trials}) == 2 and not any(
+            one.quantiles is None for one in trials
+        )
+        if compared is None and has_second and (halves := pooled(trials, values, share, equal=True)) is not None:
             trials.append(halves)  # weights that windows find suit the weather of these windows
         if compared is None and not several and len(trials) == 1 and isinstance(predictor, StateSpacePredictor):
             come, said = bursts(predictor, held_out.entries)
