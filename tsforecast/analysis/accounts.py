@@ -142,6 +142,12 @@ def accounts(
     yield from (by_place[k] for k in range(len(entries)))
 
 
+def is_one_system(predictor: StateSpacePredictor) -> bool:
+    """Return True for one linear system: its accounts have distributions given all other steps."""
+    linear = predictor.prediction_net.inference.linear
+    return linear is not None and linear.is_single
+
+
 def _account(
     entry: dict[str, Any],
     predicted: Marginals,

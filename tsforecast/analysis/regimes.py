@@ -12,14 +12,15 @@ from gluonts.itertools import batcher
 from numpy.typing import NDArray
 from torch.utils import _pytree as pytree
 
-from tsforecast.analysis.regime_tables import changes_table, joined, regimes_table
-from tsforecast.core.regimes.changes import find_changes
+from tsforecast.analysis.regime_tables import changes_table, joined, refuse_one_regime, regimes_table
+from tsforecast.core.regimes.changes import check_level, find_changes
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 
 log = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ def regime_report(
     Raises:
         ValueError: As `regimes` does, or if the level is not between 0 and 1.
     """
+    check_level(level)
     if last is not None and last < 1:
         raise ValueError(f"expected at least one step at the end of each series, got {last}")
     histories, inference = _with_regimes(predictor)
@@ -163,6 +165,8 @@ def _with_regimes(predictor: StateSpacePredictor) -> tuple[Histories, AbstractRe
             "expected a model that has regimes, such as markov, sgls or rsgls-issm; "
             f"{type(histories.net).__name__} has none"
         )
+    if isinstance(histories.net.dynamics, AbstractMarkovDynamics):  # the others have two at least
+        refuse_one_regime(histories.net.dynamics.regimes)
     return histories, inference
 
 

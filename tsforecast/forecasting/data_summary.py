@@ -123,7 +123,7 @@ def lengths_of(data: Iterable[dict[str, Any]]) -> list[int]:
 
 
 def check_order(order: int, data: Iterable[dict[str, Any]]) -> None:
-    """Refuse so many lags that the data have fewer values behind all of them than coefficients.
+    """Refuse more lags than the data bear.
 
     Raises:
         ValueError: With the longest order that they bear.
