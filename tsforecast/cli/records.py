@@ -127,7 +127,7 @@ class Command:
                     raise FileNotFoundError(f"there is no run folder {path}")
                 if kind == "file" and not Path(path).exists():
                     raise FileNotFoundError(f"there is no file {path}")
-            if (kind := field.metadata.get("writes")) and given:
+            if (kind := field.metadata.get("writes")) and isinstance(given, str) and given:
                 _check_room(field.name, Path(given), kind == "folder")
 
 

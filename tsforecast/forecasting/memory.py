@@ -44,7 +44,7 @@ def bytes_of_step(module: AbstractForecaster, batches: Iterable[dict[str, Tensor
             total += storage.nbytes()
 
     batch = next(iter(batches))
-    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(count, lambda _: None):
+    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(count, lambda _: torch.empty(0)):
         module.inference.loss(batch, False).sum()
     needed = int(_BEHIND * total / len(batch["past_target"]))
     if needed > _machine():
