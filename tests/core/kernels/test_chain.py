@@ -8,6 +8,7 @@ from tests.oracles import generator, random_gaussian, random_system
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman
 from tsforecast.core.components import Level, Trend
 from tsforecast.core.seasonal import Harmonics, Season
+from tsforecast.core.series.chain import Chain
 from tsforecast.core.structural import ISSM
 
 pytestmark = pytest.mark.usefixtures("program")
@@ -62,6 +63,35 @@ def test_innovation_models(components, cycles, begins, by_torch, monkeypatch):
 
     inputs = noise, emission_noise, damping, prior.mean, prior.cov, values
     assert same(posterior, inputs, by_torch, monkeypatch) == CHAIN
+
+
+@pytest.mark.parametrize(("crossed", "diagonal"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_drift_of_each_column(columns, crossed, diagonal, by_torch, monkeypatch):
+    """Series that share a covariance are columns of means, each with a drift of its own."""
+    rng, blocks, targets, states = generator(columns), 3, 2, 3
+
+    def drawn(*shape):
+        return torch.randn(*shape, generator=rng).double()
+
+    square = 0.3 * drawn(blocks, SERIES, targets, targets), 0.3 * drawn(blocks, SERIES, states, states)
+    noise, state_noise = (x @ x.mT + torch.eye(x.shape[-1]).double() for x in square)
+    matrix, transition = drawn(blocks, SERIES, targets, states), 0.5 * drawn(blocks, SERIES, states, states)
+    if diagonal:
+        transition, state_noise = (
+            x.diagonal(dim1=-2, dim2=-1).unsqueeze(-1).clone() for x in (transition, state_noise)
+        )
+    cross = 0.1 * drawn(blocks, SERIES, targets, states) if crossed else None
+    rows, drift = drawn(blocks, SERIES, targets, columns), drawn(blocks, SERIES, states, columns)
+    mean, cov = drawn(SERIES, states, columns), torch.eye(states).double().expand(SERIES, -1, -1)
+
+    def filtered(rows, mean, cov, matrix, noise, transition, drift, state_noise, *cross):
+        given = cross[0] if cross else None
+        parts = matrix, symmetric(noise), given, transition, drift, state_noise
+        return Chain.apply(True, True, rows, None, mean, symmetric(cov), *parts)[:3]
+
+    inputs = rows, mean, cov, matrix, noise, transition, drift, state_noise, *([] if cross is None else [cross])
+    assert same(filtered, inputs, by_torch, monkeypatch) == CHAIN
 
 
 def test_long_series_in_float32_stay_positive_definite(by_torch):
