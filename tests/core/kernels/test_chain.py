@@ -7,6 +7,7 @@ from tests.core.kernels.test_steps import same, symmetric
 from tests.oracles import generator, random_gaussian, random_system
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman
 from tsforecast.core.components import Level, Trend
+from tsforecast.core.kernels.chain import filter_chain
 from tsforecast.core.seasonal import Harmonics, Season
 from tsforecast.core.series.chain import Chain
 from tsforecast.core.structural import ISSM
@@ -92,6 +93,25 @@ def test_a_drift_of_each_column(columns, crossed, diagonal, by_torch, monkeypatc
 
     inputs = rows, mean, cov, matrix, noise, transition, drift, state_noise, *([] if cross is None else [cross])
     assert same(filtered, inputs, by_torch, monkeypatch) == CHAIN
+
+
+def test_nothing_after_a_failure_is_a_number():
+    """Under `vmap` nobody looks at what has failed: the terms say it, and one block of a series is named."""
+    rng, blocks, targets = generator(3), 4, 2
+    rows, matrix = (torch.randn(blocks, SERIES, targets, x, generator=rng).double() for x in (2, 3))
+    mean, cov = torch.zeros(SERIES, 3, 2).double(), torch.eye(3).double().expand(SERIES, 3, 3).contiguous()
+    noise = torch.eye(targets).double().repeat(blocks, SERIES, 1, 1)
+    noise[1, 5] = noise[2, 2] = -100 * torch.eye(targets)
+    state_noise, drift = cov.expand(blocks, -1, -1, -1).contiguous(), mean.expand(blocks, -1, -1, -1).contiguous()
+    spoilt = torch.full((blocks, SERIES), 7, dtype=torch.int32)
+    del spoilt  # what is not written may be what was there before
+    terms, _, _, info = filter_chain(False, False, rows, None, mean, cov, matrix, noise, None, None, drift, state_noise)
+    expected = torch.zeros(blocks, SERIES, dtype=torch.int32)
+    expected[1, 5] = expected[2, 2] = 1
+    assert torch.equal(info, expected)
+    failed = torch.zeros(blocks, SERIES, dtype=torch.bool)
+    failed[1:, 5] = failed[2:, 2] = True
+    assert torch.equal(terms.isnan(), failed[..., None, None].expand_as(terms))
 
 
 def test_long_series_in_float32_stay_positive_definite(by_torch):
