@@ -193,3 +193,16 @@ def test_answers_before_the_fit_are_refused(name):
         Forecaster(5).update(plain())
     with pytest.raises(ValueError, match="expected a frame of pandas or polars"):
         Forecaster(5).fit([1, 2])
+
+
+def test_a_scenario_takes_ranges_of_covariates():
+    """The interval holds the effects of all values in the range."""
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-01-01", periods=127)
+    heat = rng.normal(size=127)
+    frame = pd.DataFrame({"ds": days, "y": 50 + 5 * heat + rng.normal(size=127), "heat": heat})
+    frame.loc[120:, "y"] = np.nan
+    forecaster = Forecaster(horizon=7).fit(frame)
+    rows = pd.DataFrame({"ds": days[120:], "heat_low": -2.0, "heat_high": 2.0})
+    given, ranged = forecaster.predict(), forecaster.scenario(rows)
+    assert ((ranged["0.9"] - ranged["0.1"]) > 2 * (given["0.9"] - given["0.1"])).all()

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from tsforecast.analysis import anomalies
 from tsforecast.analysis.explain import explain
-from tsforecast.data.known import attach_known, with_room
+from tsforecast.data.known import attach_known, ends_of, with_room
 from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
@@ -114,7 +114,8 @@ class Forecaster:
 
         Args:
             known: Rows within the forecasts. Targets are taken as given: forecasts are conditioned on them. Covariates
-                take the place of those of the fit. Cells and columns that are left out are as they were.
+                take the place of those of the fit; NAME_low and NAME_high are a range of one. Cells and columns that
+                are left out are as they were.
             quantiles: Levels between 0 and 1.
 
         Raises:
@@ -124,11 +125,11 @@ class Forecaster:
         task = self._task(data, whole=True)
         roles, horizon = columns_of(self.predictor_.columns), self.predictor_.prediction_length
         names = [*roles.targets, *roles.covariates]
-        if not roles.wide and not {*names} & {*rows}:
+        ends = [one for name in roles.covariates for one in ends_of(name)]
+        if not roles.wide and not {*names, *ends} & {*rows}:
             raise ValueError(f"expected known to have {listed(names)}, or some of these, got {listed(map(str, rows))}")
         asked = with_room(task).ending_together().latest
-        of_known = replace(roles, static_categories=(), static_reals=(), holidays=None)
-        return self._forecasts(attach_known(asked, rows, horizon, of_known), quantiles)
+        return self._forecasts(attach_known(asked, rows, horizon, roles), quantiles)
 
     def explain(self) -> Any:
         """Return the parts of the forecasts, see `tsforecast.analysis.explain.explain`."""

@@ -51,6 +51,7 @@ def pages() -> dict[pathlib.Path, str]:
     """Return what the page should be."""
     frame, sums = pd.read_csv(RESULTS / "hierarchies.csv"), pd.read_csv(RESULTS / "periods.csv")
     frame = frame.drop_duplicates(["dataset", "level", "method"], keep="last")
+    sums = sums.drop_duplicates(["dataset", "method", "period"], keep="last")
     levels = frame[["dataset", "level"]].drop_duplicates().itertuples(index=False, name=None)
     columns = list(levels)
     crps: Any = frame.set_index(["dataset", "level", "method"])["crps"]

@@ -43,7 +43,7 @@ def test_ranges_of_covariates_stand_at_their_steps(tmp_path):
     frame = pd.DataFrame({"item_id": "b", "timestamp": ["2024-01-01 11:00", "2024-01-01 12:00"], "target": np.nan})
     frame = frame.assign(heat_low=[1.0, np.nan], heat_high=[2.0, np.nan])
     frame.to_csv(tmp_path / "known.csv", index=False)
-    after = attach_known(entries(), tmp_path / "known.csv", 3, covariates=["price", "heat"])
+    after = attach_known(entries(), tmp_path / "known.csv", 3, Columns(covariates=["price", "heat"]))
     assert "covariate_range" not in after[0]
     assert np.isnan(after[1]["known_future"]).all()
     nothing = [np.nan] * 3
@@ -51,14 +51,14 @@ def test_ranges_of_covariates_stand_at_their_steps(tmp_path):
     np.testing.assert_array_equal(after[1]["covariate_range"], expected)
     frame.drop(columns="heat_high").to_csv(tmp_path / "half.csv", index=False)
     with pytest.raises(ValueError, match="expected both heat_low and heat_high of a range, got heat_low alone"):
-        attach_known(entries(), tmp_path / "half.csv", 3, covariates=["heat"])
+        attach_known(entries(), tmp_path / "half.csv", 3, Columns(covariates=["heat"]))
 
 
 def test_a_range_the_wrong_way_round_is_said_with_its_line(tmp_path):
     path = tmp_path / "known.csv"
     path.write_text("item_id,timestamp,target,heat_low,heat_high\nb,2024-01-01 11:00,,3,2\n")
     with pytest.raises(ValueError, match="line 2, column 'heat_low': expected it at most heat_high, got 3 and 2"):
-        attach_known(entries(), path, 3, covariates=["heat"])
+        attach_known(entries(), path, 3, Columns(covariates=["heat"]))
 
 
 def test_columns_that_are_left_out_are_as_they_were(tmp_path):
@@ -72,6 +72,23 @@ def test_columns_that_are_left_out_are_as_they_were(tmp_path):
     changed = after[1]["feat_dynamic_real"] - before[1]["feat_dynamic_real"]
     assert np.argwhere(changed).tolist() == [[1, 11]]
     assert after[1]["feat_dynamic_real"][1, 11] == 9
+
+
+def test_values_and_ranges_of_covariates_are_read_together(tmp_path):
+    """One covariate has values, another a range; their names are said once, and targets are left out."""
+    path = tmp_path / "known.csv"
+    path.write_text("item_id,timestamp,price,heat_LOW,heat_high,other\nb,2024-01-01 11:00,9,1,2,x\n")
+    before = [{**entry, "feat_dynamic_real": np.zeros((2, 13))} for entry in entries()]
+    roles = Columns("item_id", "timestamp", "target", ["price", "heat"], past_covariates=["wind"], holidays="US")
+    after = attach_known(before, path, 3, roles)
+    assert np.isnan([one["known_future"] for one in after]).all()
+    assert np.argwhere(after[1]["feat_dynamic_real"]).tolist() == [[0, 11]]
+    np.testing.assert_array_equal(after[1]["covariate_range"][:, 1, 1], [1, 2])
+    assert np.isfinite(after[1]["covariate_range"]).sum() == 2
+    assert "covariate_range" not in after[0]
+    only = path.read_text().replace("price,", "prize,")
+    path.write_text(only)
+    np.testing.assert_array_equal(attach_known(before, path, 3, roles)[1]["covariate_range"][:, 1, 1], [1, 2])
 
 
 def test_multivariate_and_single_series(tmp_path):

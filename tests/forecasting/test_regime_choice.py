@@ -144,3 +144,17 @@ def test_series_that_say_little_are_trained_on_and_forecast(number):
     estimator = StateSpaceEstimator("markov", "D", 2, seed=0, num_batches_per_epoch=1, trainer_kwargs=TRAINER)
     (forecast,) = estimator.train(entries).predict(entries, num_samples=20)
     assert np.isfinite(forecast.samples).all()
+
+
+@pytest.mark.parametrize(("lengths", "most"), [([130], 64), ([10, 10], 6), ([5, 130, 7], 64)])
+@pytest.mark.parametrize("given", [{}, {"regimes": 2, "seasonal": False, "stages": 1, "switching": "location"}])
+def test_lags_that_the_data_cannot_bear_are_refused_at_once(lengths, most, given):
+    """A fit to fewer values than coefficients says nothing, and its filter takes gigabytes."""
+    rng = np.random.default_rng(0)
+    day = pd.Period("2024-01-01", "D")
+    entries = [{"item_id": f"{k}", "start": day, "target": rng.normal(size=n)} for k, n in enumerate(lengths)]
+    estimator = StateSpaceEstimator("markov", "D", 3, order=500, seed=0, trainer_kwargs=TRAINER, **given)
+    with pytest.raises(ValueError, match=f"an order of at most {most}, got 500"):
+        estimator.train(entries)
+    assert sum(max(n - most, 0) for n in lengths) > most
+    assert sum(max(n - most - 1, 0) for n in lengths) <= most + 1

@@ -1,5 +1,6 @@
 """Categorical switches that begin at autoregressions with regimes."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from tests.models.cases import entries_of, make_batch, make_model
 from tsforecast.analysis.explain import explain
 from tsforecast.analysis.regime_names import describe
 from tsforecast.analysis.regimes import regimes
+from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.regimes import chain
 from tsforecast.core.regimes.em import SwitchingRegression
 from tsforecast.forecasting.estimator import StateSpaceEstimator
+from tsforecast.forecasting.predictor import load_predictor
+from tsforecast.forecasting.serialization import RECORD, WEIGHTS
 from tsforecast.models.parts.categories import adopt
 
 TRAINER = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
@@ -148,3 +152,55 @@ def test_categories_that_are_asked_for_are_two_at_least():
     ]
     assert [one["switch_dim"] for one in found] == [2, 3]
     assert {one["objective"] for one in found} == {"likelihood"}
+
+
+@pytest.mark.parametrize("model", ["sgls", "markov"])
+def test_a_training_that_fails_later_leaves_what_em_has_found(model, monkeypatch, caplog):
+    """Its first step begins there: where that fails nothing else would do."""
+    entries, _ = simulated(CALM_WILD, 120, 2, seed=4)
+    own = CATEGORICAL | {"switch_dim": 2, "preset": "none"} if model == "sgls" else {"regimes": 2}
+    options = {"seed": 0, "num_batches_per_epoch": 3, "context_length": 60, "trainer_kwargs": TRAINER, **own}
+    kept = StateSpaceEstimator(model, "D", 5, learning_rate=1e-12, network_learning_rate=1e-12, **options).train(
+        entries
+    )
+    loss = type(kept.prediction_net).loss
+    after = 1
+
+    def failing(self, batch):
+        if failing.steps == after:
+            raise NotPositiveDefiniteError("as with far parameters")
+        failing.steps += 1
+        return loss(self, batch)
+
+    failing.steps = 0
+    monkeypatch.setattr(type(kept.prediction_net), "loss", failing)
+    found = StateSpaceEstimator(model, "D", 5, **options).train(entries)
+    assert (
+        "the training failed at step 1 (as with far parameters): the model is the one that EM has found" in caplog.text
+    )
+    for name, weights in found.prediction_net.state_dict().items():
+        torch.testing.assert_close(weights, kept.prediction_net.state_dict()[name], rtol=1e-6, atol=1e-6)
+    after = failing.steps = 0
+    with pytest.raises(NotPositiveDefiniteError, match=r"as with far parameters; .* starts=0 leaves it out"):
+        StateSpaceEstimator(model, "D", 5, **options).train(entries)
+    with pytest.raises(NotPositiveDefiniteError, match=r"as with far parameters$"):
+        StateSpaceEstimator(model, "D", 5, **options, starts=0).train(entries)
+
+
+def test_categories_of_the_version_before_are_refused_by_name(tmp_path):
+    """Version 0.3.0 wrote categories without offsets, chances to stay and a beginning, in the format of today."""
+    entries, _ = simulated(CALM_WILD, 60, 1, seed=0)
+    options = {"seed": 0, "num_batches_per_epoch": 1, "preset": "none", "trainer_kwargs": TRAINER}
+    StateSpaceEstimator("sgls", "D", 5, **CATEGORICAL, **options).train(entries).serialize(tmp_path)
+    path = tmp_path / WEIGHTS
+    new = ("dynamics.mixture.bases.offset", "dynamics.dynamics.stay", "dynamics.is_begun")
+    weights = torch.load(path, weights_only=True)
+    assert {*new} < {*weights}
+    torch.save({name: values for name, values in weights.items() if name not in new}, path)
+    record = json.loads((tmp_path / RECORD).read_text(encoding="utf-8"))
+    del record["hyperparameters"]["starts"]
+    (tmp_path / RECORD).write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"lack 'dynamics.dynamics.stay'.*another version of tsforecast\): train again"
+    ):
+        load_predictor(tmp_path)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -135,11 +136,18 @@ def accounts(
     for (length, first), places in waiting.items():
         size = _together(histories, windows[places[0]], length)
         for here in (places[k : k + size] for k in range(0, len(places), size)):
-            group = _batch(histories, [windows[k] for k in here], max(first, 1))
+            batch = partial(_batch, windows=[windows[k] for k in here], learn=max(first, 1))
+            group = histories.exactly(batch, len(here), "series")
             for k, one in zip(here, group, strict=True):
                 effects = [effect[k], links[k]] if k in effect else [None, None]
                 by_place[k] = _account(entries[k], *one, *effects)
     yield from (by_place[k] for k in range(len(entries)))
+
+
+def is_one_system(predictor: StateSpacePredictor) -> bool:
+    """Return True for one linear system: its accounts have distributions given all other steps."""
+    linear = predictor.prediction_net.inference.linear
+    return linear is not None and linear.is_single
 
 
 def _account(
@@ -188,7 +196,7 @@ _Found = tuple[Marginals, Marginals | None, dict[str, NDArray[Any]], NDArray[np.
 def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> list[_Found]:
     """Return the account of each of the series of a batch; all are of one length."""
     exponents = histories.exponents(windows)
-    batch = collate(windows, histories.device, exponents)
+    batch = histories.collated(windows, exponents)
     linear = histories.net.inference.linear
     if linear is not None and linear.is_single:
         return _exact(linear, batch, learn, exponents)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tsforecast.analysis.accounts import Account, accounts
+from tsforecast.analysis.accounts import accounts, is_one_system
 from tsforecast.analysis.judged import COUNTS, judged
 from tsforecast.analysis.rarity import SHORTEST
 from tsforecast.data.calendar.frequency import default_horizon, default_season, expected_alias_warnings
@@ -74,7 +74,7 @@ def anomalies(
         ValueError: If the data or an option are not as expected, a date is outside of the data, or a series has too few
             steps before it.
     """
-    _check_options(rate, given, stretch)
+    _check_options(rate, given, stretch, predictor)
     entries, alias, targets, read = _entries(data, predictor, columns, freq)
     learn = [learning_steps(entry, since) for entry in entries]
     if predictor is None:
@@ -83,7 +83,6 @@ def anomalies(
     lengths = stretch or min(max(season, SHORTEST), _LONGEST), season
     tables = []
     for account, first in zip(accounts(predictor, entries, learn), learn, strict=True):
-        _check_hindsight(account, given, predictor)
         tables += [judged(account, k, first, rate, given == "all", lengths, targets) for k in range(len(targets))]
     frame = pd.concat(tables, ignore_index=True)
     _say_counts(frame, len(tables), several=len(targets) > 1)
@@ -91,17 +90,14 @@ def anomalies(
     return frame if read is None else as_read(frame, read, cells_of(entries))
 
 
-def _check_options(rate: float, given: str, stretch: int | None) -> None:
+def _check_options(rate: float, given: str, stretch: int | None, predictor: StateSpacePredictor | None) -> None:
     if not 0 < rate < 0.5:
         raise ValueError(f"expected a false-alarm rate between 0 and 0.5, got {rate}")
     if given not in GIVEN:
         raise ValueError(f"expected given to be 'past' or 'all', got {given!r}")
     if stretch is not None and stretch < 2:
         raise ValueError(f"expected a stretch of at least 2 steps, got {stretch}")
-
-
-def _check_hindsight(account: Account, given: str, predictor: StateSpacePredictor) -> None:
-    if given == "all" and account.others is None:
+    if given == "all" and predictor is not None and not is_one_system(predictor):
         raise ValueError(
             f"given='all' needs a model that is one linear system, as issm and gls are; of "
             f"{type(predictor.prediction_net).__name__} take given='past'"

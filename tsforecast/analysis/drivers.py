@@ -68,11 +68,7 @@ def importance(
     effects = curves_behind(predictor)
     horizon = predictor.prediction_length
     entries, _ = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
-    long = [entry for entry in entries if np.shape(entry["target"])[-1] > (windows + 1) * horizon]
-    if not long or windows < 1:
-        raise ValueError(
-            f"expected at least one window, and a series of more than {windows + 1} horizons of {horizon} steps"
-        )
+    long = with_windows(predictor, entries, windows)
     names, rows = columns_of(predictor.columns).names_ahead(effects.num_covariates), []
     before = [_cut(entry, np.shape(entry["target"])[-1] - windows * horizon, 0) for entry in long]
     fitted = fit_effects(before, predictor.freq)
@@ -88,6 +84,21 @@ def importance(
         rows.append({"covariate": name, **sums, "lost": rises.mean(), "std_error": error})
     table = pd.DataFrame(rows)
     return table.sort_values("lost", ascending=False, kind="stable", ignore_index=True)
+
+
+def with_windows(predictor: StateSpacePredictor, entries: Iterable[Entry], windows: int) -> list[Entry]:
+    """Return the series with room for the windows of `importance`.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    horizon = predictor.prediction_length
+    long = [entry for entry in entries if np.shape(entry["target"])[-1] > (windows + 1) * horizon]
+    if not long or windows < 1:
+        raise ValueError(
+            f"expected at least one window, and a series of more than {windows + 1} horizons of {horizon} steps"
+        )
+    return long
 
 
 def curves_behind(predictor: StateSpacePredictor) -> Effects:

@@ -1,11 +1,13 @@
 """The parts of a forecast: level, trend, seasons and covariates, and the effect of the last steps on each."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 
 from tsforecast.analysis.mixture_parts import mixture_parts
 from tsforecast.data.calendar.frequency import expected_alias_warnings
@@ -14,10 +16,9 @@ from tsforecast.data.effects.link import restored
 from tsforecast.data.magnitude import in_units
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
-from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.data.windows import cut, since_first_value
+from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.models import AbstractForecaster
-from tsforecast.models.parts.inference import AbstractLinearMixture
 
 Parts = dict[str, tuple[np.ndarray, np.ndarray]]
 
@@ -56,8 +57,8 @@ def explain(
     """
     net = predictor.prediction_net
     linear = net.inference.linear
-    mixture = None if linear is None or linear.is_single else linear
-    if net.dynamics.structure is None and mixture is None:
+    is_mixture = linear is not None and not linear.is_single
+    if net.dynamics.structure is None and not is_mixture:
         raise ValueError(
             f"the state of this {type(net).__name__} has no components with names: expected an issm or a deepstate, or "
             "another model trained with components, as in `train gls --components auto`"
@@ -72,7 +73,9 @@ def explain(
     for entry in entries:
         histories.check(entry, predictor.prediction_length)
         now, was = (
-            _mixed(predictor, mixture, entry, hidden) if mixture else _parts(predictor, net, entry, hidden, seed)
+            histories.exactly(
+                partial(_mixed if is_mixture else _parts, entry=entry, hidden=hidden, seed=seed), 1, "part"
+            )
             for hidden in (0, steps)
         )
         frames.append(_frame(predictor, entry, now, was))
@@ -83,16 +86,13 @@ def explain(
     return frame if read is None else as_read(frame, read, cells)
 
 
-def _parts(
-    predictor: StateSpacePredictor, net: AbstractForecaster, entry: Mapping[str, Any], hidden: int, seed: int
-) -> Parts | None:
+def _parts(histories: Histories, entry: Mapping[str, Any], hidden: int, seed: int) -> Parts | None:
     """Return mean and standard deviation of each part over the horizon.
 
     The steps of the forecast are missing values behind the history, which the smoother fills.
 
     Args:
-        predictor: Of the model.
-        net: Its model.
+        histories: Of the model.
         entry: A series.
         hidden: Steps at its end that count as missing.
         seed: Of particles.
@@ -103,41 +103,37 @@ def _parts(
     known = _without_last(entry, hidden)
     if known is None:
         return None
-    length, horizon = len(known), predictor.prediction_length
+    length, horizon = len(known), histories.horizon
     longer = {**entry, "target": np.append(known, np.full(horizon, np.nan))}
-    prepared = next(iter(predictor.input_transform(iter([longer]), is_train=True)))
-    history = None if predictor.history_length is None else predictor.history_length + horizon
+    prepared = next(iter(histories.transform(iter([longer]), is_train=True)))
+    history = None if histories.history_length is None else histories.history_length + horizon
     window = since_first_value(cut(prepared, length + horizon, history, 0))
-    exponents = predictor.histories().exponents([window])
-    batch = collate([window], predictor.device, exponents)
+    exponents = histories.exponents([window])
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
-        parts = net.inference.decompose(batch)
-    found = {
-        name: tuple(in_units(x[0, -horizon:].cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
-        for name, pair in parts.items()
-    }
-    return _with_covariates(found, prepared, length)  # pyright: ignore[reportArgumentType]
+        parts = histories.net.inference.decompose(histories.collated([window], exponents))
+    last = {name: (mean[0, -horizon:], std[0, -horizon:]) for name, (mean, std) in parts.items()}
+    return _with_covariates(_in_units(last, exponents), prepared, length)
 
 
-def _mixed(
-    predictor: StateSpacePredictor, mixture: AbstractLinearMixture[Any], entry: Mapping[str, Any], hidden: int
-) -> Parts | None:
-    """Return the parts of a forecast of a mixture of linear models; None for a series without earlier values."""
+def _mixed(histories: Histories, entry: Mapping[str, Any], hidden: int, seed: int) -> Parts | None:
+    """Return the parts of a forecast of a mixture of linear models, in which nothing is random; else as `_parts`."""
     known = _without_last(entry, hidden)
     if known is None:
         return None
-    (prepared,) = predictor.input_transform(iter([{**entry, "target": known}]), is_train=False)
-    window = since_first_value(cut(prepared, len(known), predictor.history_length, predictor.prediction_length))
-    exponents = predictor.histories().exponents([window])
-    batch = collate([window], predictor.device, exponents)
+    (prepared,) = histories.transform(iter([{**entry, "target": known}]), is_train=False)
+    window = since_first_value(cut(prepared, len(known), histories.history_length, histories.horizon))
+    exponents, linear = histories.exponents([window]), histories.net.inference.linear
+    assert linear is not None
     with torch.no_grad():
-        parts = mixture_parts(predictor.prediction_net, mixture, batch)
-    found = {
-        name: tuple(in_units(x.cpu().numpy()[None], exponents[0])[0] for x in pair)  # pyright: ignore
-        for name, pair in parts.items()
-    }
-    return _with_covariates(found, prepared, len(known))  # pyright: ignore[reportArgumentType]
+        parts = mixture_parts(histories.net, linear, histories.collated([window], exponents))
+    return _with_covariates(_in_units(parts, exponents), prepared, len(known))
+
+
+def _in_units(parts: Mapping[str, tuple[torch.Tensor, torch.Tensor]], exponents: NDArray[np.int64]) -> Parts:
+    """Return the parts of a series in the units of the data."""
+    whole = lambda x: in_units(x.cpu().numpy()[None], exponents[0])[0]  # noqa: E731
+    return {name: (whole(mean), whole(std)) for name, (mean, std) in parts.items()}
 
 
 def _with_covariates(parts: Parts, prepared: dict[str, Any], length: int) -> Parts:

@@ -12,14 +12,15 @@ from gluonts.itertools import batcher
 from numpy.typing import NDArray
 from torch.utils import _pytree as pytree
 
-from tsforecast.analysis.regime_tables import changes_table, joined, regimes_table
-from tsforecast.core.regimes.changes import find_changes
+from tsforecast.analysis.regime_tables import changes_table, joined, refuse_one_regime, regimes_table
+from tsforecast.core.regimes.changes import check_level, find_changes
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 
 log = logging.getLogger(__name__)
@@ -101,11 +102,11 @@ def regimes_ahead(
     Raises:
         ValueError: As `regimes` does.
     """
-    histories, inference = _with_regimes(predictor)
+    histories = _with_regimes(predictor)
     parts = []
     for entries in _batches(histories, data, num_samples, histories.horizon):
         generator = _generator(predictor, seed)
-        ahead = _ahead(histories, inference, entries, num_samples, generator)
+        ahead = _ahead(histories, entries, num_samples, generator)
         for entry, own in zip(entries, ahead, strict=True):
             parts.append(_table(entry, own, own.argmax(-1) + 1, len(own)))
     return joined(parts)
@@ -133,12 +134,13 @@ def regime_report(
     Raises:
         ValueError: As `regimes` does, or if the level is not between 0 and 1.
     """
+    check_level(level)
     if last is not None and last < 1:
         raise ValueError(f"expected at least one step at the end of each series, got {last}")
-    histories, inference = _with_regimes(predictor)
+    histories = _with_regimes(predictor)
     tables, changes, ahead = [], [], []
     for entries in _batches(histories, data, num_samples):
-        past, lengths = _past(histories, inference, entries, last, num_samples, _generator(predictor, seed))
+        past, lengths = _past(histories, entries, last, num_samples, _generator(predictor, seed))
         for number, (entry, length) in enumerate(zip(entries, lengths, strict=True)):
             probabilities, pairs, path = (
                 getattr(past, name)[-length:, number].cpu() for name in ("probabilities", "pairs", "path")
@@ -147,23 +149,24 @@ def regime_report(
             tables.append(table)
             changes.append(changes_table(entry.get("item_id"), table["timestamp"], find_changes(path, pairs, level)))
         if _reaches(histories, entries):
-            probable = _ahead(histories, inference, entries, num_samples, _generator(predictor, seed))
+            probable = _ahead(histories, entries, num_samples, _generator(predictor, seed))
             parts = zip(entries, probable, strict=True)
             ahead += [_table(entry, one, one.argmax(-1) + 1, len(one)) for entry, one in parts]
     empty = tables[0].iloc[:0] if tables else pd.DataFrame()
     return RegimeReport(joined(tables), joined(changes), joined(ahead) if ahead else empty)
 
 
-def _with_regimes(predictor: StateSpacePredictor) -> tuple[Histories, AbstractRegimeInference[Any]]:
-    """Return the way to batches, and the inference of a model that has regimes."""
+def _with_regimes(predictor: StateSpacePredictor) -> Histories:
+    """Return the way to batches of a model with regimes."""
     histories = predictor.histories()
-    inference = histories.net.inference
-    if not isinstance(inference, AbstractRegimeInference):
+    if not isinstance(histories.net.inference, AbstractRegimeInference):
         raise ValueError(
             "expected a model that has regimes, such as markov, sgls or rsgls-issm; "
             f"{type(histories.net).__name__} has none"
         )
-    return histories, inference
+    if isinstance(histories.net.dynamics, AbstractMarkovDynamics):  # the others have two at least
+        refuse_one_regime(histories.net.dynamics.regimes)
+    return histories
 
 
 def _batches(
@@ -209,7 +212,6 @@ def _generator(predictor: StateSpacePredictor, seed: int) -> torch.Generator:
 
 def _past(
     histories: Histories,
-    inference: AbstractRegimeInference[Any],
     entries: list[dict[str, Any]],
     last: int | None,
     num_samples: int,
@@ -218,27 +220,29 @@ def _past(
     """Return the regimes of a batch, and the number of steps of each series from its first value on."""
     prepared = list(histories.transform(iter(entries), is_train=True))
     windows = [since_first_value(cut(one, len(one["target"]), last, 0)) for one in prepared]
-    batch = collate(windows, histories.device, histories.exponents(windows))
+    exponents = histories.exponents(windows)
+    past = lambda own: own.net.inference.regimes(own.collated(windows, exponents), num_samples, generator)  # noqa: E731
     with torch.no_grad():
-        return inference.regimes(batch, num_samples, generator), [len(one["past_target"]) for one in windows]
+        return histories.exactly(past, len(entries), "series"), [len(one["past_target"]) for one in windows]
 
 
 def _ahead(
-    histories: Histories,
-    inference: AbstractRegimeInference[Any],
-    entries: list[dict[str, Any]],
-    num_samples: int,
-    generator: torch.Generator,
+    histories: Histories, entries: list[dict[str, Any]], num_samples: int, generator: torch.Generator
 ) -> list[NDArray[np.float64]]:
     """Return the probabilities of each series over the horizon."""
     prepared = histories.transform(iter(entries), is_train=False)
     windows = [
         since_first_value(cut(one, len(one["target"]), histories.history_length, histories.horizon)) for one in prepared
     ]
-    batch = collate(windows, histories.device, histories.exponents(windows))
+    exponents = histories.exponents(windows)
+
+    def ahead(own: Histories) -> torch.Tensor:
+        batch, inference = own.collated(windows, exponents), own.net.inference
+        assert isinstance(inference, AbstractRegimeInference)
+        return inference.regimes_ahead(own.filtered(windows, batch), batch, num_samples, generator)
+
     with torch.no_grad():
-        belief = histories.filtered(windows, batch)
-        probabilities = inference.regimes_ahead(belief, batch, num_samples, generator)
+        probabilities = histories.exactly(ahead, len(entries), "series")
     return list(probabilities.transpose(0, 1).cpu().double().numpy())
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from tsforecast.analysis.regime_tables import changes_table, joined, refuse_one_regime, regimes_table
-from tsforecast.core.regimes.changes import find_changes
+from tsforecast.core.regimes.changes import check_level, find_changes
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.timed_answers import rows_of, smoothed_regimes
@@ -42,6 +42,7 @@ def timed_regimes(
     Raises:
         ValueError: If the model has no two regimes, the level is not between 0 and 1, or data are not as expected.
     """
+    check_level(level)
     net = predictor.net
     if not isinstance(net.inference, AbstractRegimeInference):
         raise ValueError(f"expected a model that has regimes, sgls or rsgls-issm; {type(net).__name__} has none")

@@ -40,7 +40,8 @@ class Forecast(SeedOptions, ThreadOptions, HierarchyOptions, ColumnOptions):
     data: str = option(text="CSV, Parquet or a GluonTS folder (see docs/data.md)", place="FILE", reads="file")
     horizon: int | None = option(None, "steps of a forecast; default: as far as covariates reach, or by frequency",
         least=1)  # fmt: skip
-    output: str | None = option(None, ".csv, .csv.gz or .parquet; default: FILE-forecasts.csv here", metavar="FILE")
+    output: str | None = option(None, ".csv, .csv.gz or .parquet; default: FILE-forecasts.csv here", metavar="FILE",
+        writes="file")  # fmt: skip
     quantiles: str = option("0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9", "levels between 0 and 1, with commas between",
         metavar="LEVELS")  # fmt: skip
     freq: str | None = option(None, _FREQ)
@@ -90,7 +91,7 @@ class Evaluate(LearningOptions, BucketOptions, ForecastOptions):
     refit: bool = option(False, "also score the model trained again, with the run's options, before each test window")
     frame: str | None = option(
         None, "CSV or Parquet for rolling forecasts beside actual values; of the second model, if there is one",
-        metavar="FILE",
+        metavar="FILE", writes="file",
     )  # fmt: skip
     plot_series: int = option(6, _DRAWN, least=0)
     inspect: str | None = option(None, "series whose components and regimes are drawn; default: the best")
@@ -108,7 +109,7 @@ class Compare(Command):
     """One page of the scores, pictures and differences of runs."""
 
     runs: list[str] = option(text="run folders, scored on the same data", place="RUN", nargs="+", reads="run")
-    output: str = option("comparison.html", "the page; a CSV file goes beside it", metavar="FILE")
+    output: str = option("comparison.html", "the page; a CSV file goes beside it", metavar="FILE", writes="file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +135,7 @@ class Anomalies(SeedOptions, DeviceOptions, SourceOptions):
 
     run: str | None = option(None, "run folder; default: an issm is trained", place="RUN", nargs="?", reads="run")
     output: str | None = option(
-        None, "for the table and pictures; default: anomalies, of a RUN below it", metavar="DIR"
+        None, "for the table and pictures; default: anomalies, of a RUN below it", metavar="DIR", writes="folder"
     )
     rate: float = option(0.001, "false alarms: share of ordinary steps flagged")
     since: str | None = option(None, "judge from here on, learn before; default: 30 % of each series", metavar="DATE")
@@ -148,7 +149,8 @@ class Anomalies(SeedOptions, DeviceOptions, SourceOptions):
 class _Effects(LengthOptions, TrainedRun, SourceOptions):
     """What is written."""
 
-    output: str | None = option(None, "of a table and pictures; default: below the run", metavar="FOLDER")
+    output: str | None = option(None, "of a table and pictures; default: below the run", metavar="FOLDER",
+        writes="folder")  # fmt: skip
     plot_series: int = option(4, _DRAWN, least=0)
 
 
@@ -172,7 +174,8 @@ class News(_Effects):
 class Regimes(BucketOptions, ForecastOptions, SourceOptions):
     """Say which regime series were in, when that changed, and which regimes come next."""
 
-    output: str | None = option(None, "to write tables and pictures into; default: RUN/regimes", metavar="FOLDER")
+    output: str | None = option(None, "to write tables and pictures into; default: RUN/regimes", metavar="FOLDER",
+        writes="folder")  # fmt: skip
     level: float = option(0.9, "probability of the intervals of changes")
     last: int | None = option(None, "steps at the end of each series that are read; default: all")
     plot_series: int = option(4, _DRAWN, least=0)
@@ -183,7 +186,7 @@ class Impact(SeedOptions, ThreadOptions, ColumnOptions):
     """Estimate what an intervention did to series; --covariates are the controls."""
 
     data: str = option(text="CSV, Parquet or GluonTS folder (see docs/data.md)", place="DATA", reads="file")
-    output: str = option("impact", "of tables and a picture", metavar="FOLDER")
+    output: str = option("impact", "of tables and a picture", metavar="FOLDER", writes="folder")
     after: list[str] | None = option(None, "last dates without it, of all series", metavar="DATE", nargs="+")
     until: list[str] | None = option(None, "last dates with it; default: the end", metavar="DATE", nargs="+")
     dates: str | None = option(None, "CSV of series, after and until, in place of both", metavar="FILE")

@@ -24,7 +24,7 @@ from tsforecast.evaluation import Evaluation, crps_by_window, evaluate, format_s
 from tsforecast.evaluation.baselines import installed
 from tsforecast.evaluation.buckets import TABLE, Scoring
 from tsforecast.evaluation.cross_validation import Kept, validation_frame
-from tsforecast.evaluation.report import PROTOCOLS
+from tsforecast.evaluation.report import PROTOCOLS, check_baselines
 from tsforecast.forecasting.adaptation import AdaptivePredictor
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 from tsforecast.forecasting.refit import refitted
@@ -102,6 +102,8 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
         log.warning("the data have changed since %s was trained", folder)
     if task.gap:
         return irregular.evaluate(chosen, folder, record, task)
+    baselines = _baselines(chosen)
+    check_baselines(baselines, task)
     inspected, marks = _inspected(task, chosen.inspect), _marks(chosen.marks or [])
     predictor = load_predictor(folder / runs.PREDICTOR, device=chosen.device)
     horizons = {"rolling": task.prediction_length, "long_term": task.test_length}
@@ -124,7 +126,7 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
         scored,
         task,
         model=record["model"],
-        baselines=_baselines(chosen),
+        baselines=baselines,
         num_samples=chosen.num_samples,
         workers=chosen.workers,
         adapted=adapted,

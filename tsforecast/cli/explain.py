@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tsforecast.analysis.drivers import curves_behind, effect_curves, importance
+from tsforecast.analysis.drivers import curves_behind, effect_curves, importance, with_windows
 from tsforecast.analysis.explain import explain
 from tsforecast.cli.answers import PAGE, heading, write_table, write_tables
 from tsforecast.cli.commands import Explain
@@ -33,6 +33,7 @@ def run(chosen: Explain) -> int:
     task, predictor = opened.beyond(chosen.data).ending_together(), opened.predictor()
     if chosen.importance:
         curves_behind(predictor)
+        with_windows(predictor, task.latest, chosen.importance)
     found = explain(predictor, task.latest, recent=chosen.recent, seed=chosen.seed)
     out = Path(chosen.output) if chosen.output else opened.folder / "explain"
     write_tables(out, task.columns, task.entries, explain=found)

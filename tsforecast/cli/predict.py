@@ -10,7 +10,7 @@ from tsforecast.cli import bulk_options, forecast_tables, irregular, runs
 from tsforecast.cli.commands import Predict
 from tsforecast.cli.memory import check_forecast_memory
 from tsforecast.cli.opened import Opened
-from tsforecast.data import Columns, ForecastTask, attach_known
+from tsforecast.data import ForecastTask, attach_known
 from tsforecast.data.buckets.survey import read_survey
 from tsforecast.data.hierarchy import find_hierarchy, with_levels
 from tsforecast.data.known import with_room
@@ -65,8 +65,7 @@ def run(chosen: Predict) -> int:
     task = _from_start(task, chosen.start)
     entries = task.latest
     if chosen.known is not None:
-        own = replace(_columns_of_known(columns), covariates=columns.covariates if brings else ())
-        entries = attach_known(entries, chosen.known, length, own, columns.covariates)
+        entries = attach_known(entries, chosen.known, length, columns)
     predictor = opened.predictor()
     num_samples = _num_samples(chosen, predictor, length, len(entries))
     torch.manual_seed(chosen.seed)
@@ -119,8 +118,3 @@ def _from_start(task: ForecastTask, start: str) -> ForecastTask:
         names = listed(early, _NAMED)
         log.warning("%d series end before others (%s): their forecasts cover earlier dates", len(early), names)
     return task
-
-
-def _columns_of_known(columns: Columns) -> Columns:
-    """A what-if file has the columns of the data, as far as it needs them."""
-    return replace(columns, covariates=(), past_covariates=(), static_categories=(), static_reals=())

@@ -26,8 +26,9 @@ def option(default: Any = dataclasses.MISSING, text: str = "", **more: Any) -> A
         default: Its value where it is not given; an option without a default must be given.
         text: Its help; `{TABLE}` stands for the names of a table in `names`.
         more: `metavar`, `choices` (or the name of a table) and `nargs`, as parsers take them; `least` and `most`, of a
-            number; `reads`, "file" or "run", of a path that must be there; `also`, another spelling; `place`, the name
-            of an argument without dashes; `later`, of an option that older runs lack.
+            number; `reads`, "file" or "run", of a path that must be there; `writes`, "file" or "folder", of one that is
+            made; `also`, another spelling; `place`, the name of an argument without dashes; `later`, of an option that
+            older runs lack.
     """
     metadata = {"text": text, **more}
     if isinstance(default, list):
@@ -118,7 +119,7 @@ class Command:
         """
 
     def _check_files(self) -> None:
-        """Refuse paths that are not there."""
+        """Refuse paths that are not there, or cannot be made."""
         for field in options_of(type(self)):
             kind, given = field.metadata.get("reads"), getattr(self, field.name)
             for path in given if isinstance(given, list) else [given] if given is not None else []:
@@ -126,6 +127,18 @@ class Command:
                     raise FileNotFoundError(f"there is no run folder {path}")
                 if kind == "file" and not Path(path).exists():
                     raise FileNotFoundError(f"there is no file {path}")
+            if (kind := field.metadata.get("writes")) and isinstance(given, str) and given:
+                _check_room(field.name, Path(given), kind == "folder")
+
+
+def _check_room(name: str, path: Path, is_folder: bool) -> None:
+    """Refuse a path of the other kind, or below a file."""
+    if path.is_file() if is_folder else path.is_dir():
+        kinds = ("folder", "file") if is_folder else ("file", "folder")
+        raise ValueError(f"--{name}: expected the path of a {kinds[0]}, but {path} is a {kinds[1]}")
+    above = next((one for one in path.parents if one.exists()), None)
+    if above is not None and not above.is_dir():
+        raise ValueError(f"--{name}: {path} cannot be made, since {above} is a file")
 
 
 def options_of(record: type[Command]) -> list[dataclasses.Field[Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
@@ -26,20 +27,18 @@ def attach_known(
     source: str | Path | pd.DataFrame,
     prediction_length: int,
     columns: Columns | None = None,
-    covariates: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Adds known future target values to entries, on which forecasts are conditioned, and ranges of covariates.
+    """Adds known future values of targets and covariates to entries, on which forecasts are conditioned.
 
     Args:
-        entries: GluonTS data entries; the forecast begins with the step after each target.
-        source: Table in long format: item, time stamp, target. Steps without a row and rows with an empty target are
-            free; series without a row are free altogether.
+        entries: GluonTS data entries; the forecast begins with the step after each target. Their covariates reach over
+            the forecast (see `with_room`).
+        source: Table in long format: item, time stamp, target, covariates. Steps without a row and empty cells are as
+            they were, targets free. Where targets or covariates are named, columns of them may be left out.
         prediction_length: Steps of the forecast.
         columns: What the columns are; found by their names where left open. Without an item column the rows belong to
-            the only entry. Covariates are those of the entries, in their order, which reach over the forecast (see
-            `with_room`): a cell that is filled takes the place of what the entry has for the step. Where some are named
-            here, columns of targets and covariates may be left out.
-        covariates: Names of the entries' covariates; NAME_low and NAME_high are columns of a range.
+            the only entry. Covariates are those of the entries, in their order: a cell takes the place of what the
+            entry has for the step, and NAME_low and NAME_high are columns of a range. Other numbers are not read.
 
     Returns:
         New entries, each with `known_future`: float32 where that can hold it, NaN where free, of shape
@@ -53,52 +52,75 @@ def attach_known(
     """
     entries = list(entries)
     source = source if isinstance(source, pd.DataFrame) else Path(source)
-    pairs = _pairs(source, covariates) if covariates else {}
-    roles = columns or Columns()
-    there, ends = _names(source), [name for pair in pairs.values() for name in pair]
-    given, own = (
-        [there[one.lower()] for one in names if one.lower() in there] for names in (roles.targets, roles.covariates)
-    )
-    read = replace(roles, covariates=[*own, *ends])
-    if some := bool(given or own) and bool(roles.targets) and not roles.wide:  # a table needs a column of numbers
-        read = replace(roles, target=given or own[:1], covariates=[*own[not given :], *ends])
-    table = read_table(source, read)
-    stamps, free = timestamps(table), np.full(len(table.frame), np.nan)
+    unused = {"past_covariates": (), "static_categories": (), "static_reals": (), "holidays": None}
+    roles = replace(columns or Columns(), **unused)
+    table = read_table(source, _there(source, roles))
+    free, frame = np.full(len(table.frame), np.nan), {str(name).lower(): str(name) for name in table.frame.columns}
 
     def column(name: str) -> NDArray[np.float64]:
-        return numbers(table, there[name.lower()]) if name.lower() in there else free
+        return numbers(table, frame[name.lower()]) if name.lower() in frame else free
 
-    values = np.stack(
-        [column(name) if some else numbers(table, name) for name in (roles if some else table.columns).targets]
-    )
-    filled = [column(name) for name in roles.covariates]
-    ranges = np.full((2, len(covariates), len(table.frame)), np.nan)
-    for name, pair in pairs.items():
-        low, high = ranges[:, list(covariates).index(name)] = [numbers(table, one) for one in pair]
-        if (wrong := (low > high) | (np.isnan(low) != np.isnan(high))).any():
-            row = int(np.argmax(wrong))
-            raise ValueError(
-                f"{table.place(row, pair[0])}: expected it at most {pair[1]}, got {low[row]:g} and {high[row]:g}"
-            )
-    cells = np.array([*values, *filled, *ranges.reshape(-1, len(table.frame))])
-    result = []
+    named = roles if roles.targets and not roles.wide else table.columns
+    values = np.stack([column(name) for name in named.targets])
+    count, size = len(roles.covariates), len(table.frame)
+    filled = np.array([column(name) for name in roles.covariates]).reshape(count, size)
+    low, high = ([column(ends_of(name)[k]) for name in roles.covariates] for k in range(2))
+    ranges = np.array([low, high]).reshape(2, count, size)
+    _check_ranges(table, ranges, roles.covariates)
+    cells = np.concatenate([values, filled, *ranges])
+    stamps, result = timestamps(table), []
     for entry, rows in zip(entries, _rows_of(table, entries, cells), strict=True):
         known = np.full((*entry["target"].shape[:-1], prediction_length), np.nan)
-        future = np.full((len(filled), prediction_length), np.nan)
-        between = np.full((*ranges.shape[:2], prediction_length), np.nan)
+        future = np.full((count, prediction_length), np.nan)
+        between = np.full((2, count, prediction_length), np.nan)
         if len(rows) > 0:
             if (width := 1 if known.ndim == 1 else len(known)) != len(values):
                 raise ValueError(f"{table.path}: expected {width} target columns as in the data, got {len(values)}")
             steps = _steps_ahead(table, rows, stamps, entry, prediction_length)
             known[..., steps] = values[0, rows] if known.ndim == 1 else values[:, rows]
-            if filled:
-                future[:, steps] = np.stack(filled)[:, rows]
-            between[..., steps] = ranges[..., rows]
-        more = _with_covariates(entry, future, table.path, [*roles.covariates]) if filled else {}
+            future[:, steps], between[..., steps] = filled[:, rows], ranges[..., rows]
+        has_covariates = count > 0 and "feat_dynamic_real" in entry
+        more = _with_covariates(entry, future, table.path, roles.covariates) if has_covariates else {}
         result.append({**entry, **more, "known_future": compact(known)})
         if not np.isnan(between).all():
             result[-1][RANGE] = between
     return result
+
+
+def _there(source: Path | pd.DataFrame, roles: Columns) -> Columns:
+    """Return the roles of columns without those that a table leaves out."""
+    names = [*map(str, source.columns)] if isinstance(source, pd.DataFrame) else names_in(source)
+    there = {name.lower(): name for name in names}
+    ends = [one for name in roles.covariates for one in ends_of(name)]
+    covariates, targets = (
+        [there[name.lower()] for name in wanted if name.lower() in there]
+        for wanted in ([*roles.covariates, *ends], roles.targets)
+    )
+    if not roles.targets or roles.wide:
+        return replace(roles, covariates=covariates)
+    targets = targets or covariates[:1] or roles.targets  # a table needs a column of numbers
+    return replace(roles, target=targets, covariates=[name for name in covariates if name not in targets])
+
+
+def ends_of(name: str) -> tuple[str, str]:
+    """Return the columns of low and high values of a covariate."""
+    return f"{name}_low", f"{name}_high"
+
+
+def _check_ranges(
+    table: Table, ranges: Float[NDArray[np.float64], "2 covariate row"], covariates: Sequence[str]
+) -> None:
+    """Refuse ranges with one end, and those the wrong way round."""
+    for name, low, high in zip(covariates, *ranges, strict=True):
+        first, second = ends_of(name)
+        given = [one for one in (first, second) if one.lower() in {str(there).lower() for there in table.frame.columns}]
+        if len(given) == 1:
+            raise ValueError(f"{table.path}: expected both {first} and {second} of a range, got {given[0]} alone")
+        if (wrong := (low > high) | (np.isnan(low) != np.isnan(high))).any():
+            row = int(np.argmax(wrong))
+            raise ValueError(
+                f"{table.place(row, first)}: expected it at most {second}, got {low[row]:g} and {high[row]:g}"
+            )
 
 
 def _rows_of(table: Table, entries: list[dict[str, Any]], cells: NDArray[np.float64]) -> list[NDArray[np.int64]]:
@@ -139,25 +161,6 @@ def _with_covariates(
             f"{path}: the covariate {name} of series {entry.get('item_id')!r} is not known for {when}; {what}"
         )
     return {"feat_dynamic_real": compact(found)}
-
-
-def _pairs(source: Path | pd.DataFrame, covariates: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return the columns of low and high values of the covariates that have them in a file."""
-    there, pairs = {*_names(source).values()}, {}
-    for name in covariates:
-        pair = (f"{name}_low", f"{name}_high")
-        own = [one for one in pair if one in there]
-        if len(own) == 1:
-            where = source if isinstance(source, Path) else "the table"
-            raise ValueError(f"{where}: expected both {' and '.join(pair)} of a range, got {own[0]} alone")
-        pairs |= {name: pair} if own else {}
-    return pairs
-
-
-def _names(source: Path | pd.DataFrame) -> dict[str, str]:
-    """Return the names of columns by themselves in lower case."""
-    names = map(str, source.columns) if isinstance(source, pd.DataFrame) else names_in(source)
-    return {name.lower(): name for name in names}
 
 
 def _owners(table: Table, entries: list[dict[str, Any]]) -> NDArray[np.int64]:

@@ -178,6 +178,20 @@ class _BaselinePredictor(Predictor):
         return quantiles if (history < 0).any() else np.maximum(quantiles, 0.0)
 
 
+def check_baseline(name: str) -> None:
+    """Refuse a wrong name of a baseline.
+
+    Raises:
+        ValueError: As it says.
+    """
+    kind, _, lag = name.partition("-")
+    if kind not in (*_NAIVE, *CLASSICS) or (lag and not (lag.isdecimal() and int(lag))):
+        known = ", ".join((*_NAIVE, *CLASSICS))
+        raise ValueError(f"expected one of {known}, or with a season as in auto_ets-24, but got {name!r}")
+    if kind in CLASSICS and not is_installed():
+        raise ValueError(f"{name}: {INSTALL}")
+
+
 def fit_baseline(
     name: str, train: Sequence[dict[str, Any]], season: int, *, horizon: int | None = None, workers: int = 1
 ) -> Baseline:
@@ -195,13 +209,9 @@ def fit_baseline(
         ValueError: If there is no such baseline, its season is not a positive whole number, or its library is not
             installed.
     """
+    check_baseline(name)
     kind, _, lag = name.partition("-")
-    if kind not in (*_NAIVE, *CLASSICS) or (lag and not (lag.isdecimal() and int(lag))):
-        known = ", ".join((*_NAIVE, *CLASSICS))
-        raise ValueError(f"expected one of {known}, or with a season as in auto_ets-24, but got {name!r}")
     slow = kind in CLASSICS
-    if slow and not is_installed():
-        raise ValueError(f"{name}: {INSTALL}")
     fit, seasonal = (partial(Classical.fit, kind, horizon or season + 1), True) if slow else _NAIVE[kind]
     least = _CYCLES * season if seasonal and not lag else 0
     lag = int(lag) if lag else season if seasonal else 1

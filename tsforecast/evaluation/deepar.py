@@ -23,6 +23,19 @@ _EPOCHS = 50
 _BATCHES = 50  # of an epoch
 
 
+def check_deepar(task: ForecastTask, name: str) -> None:
+    """Refuse a wrong name, and several targets.
+
+    Raises:
+        ValueError: As it says.
+    """
+    _, _, suffix = name.partition("-")
+    if name != "deepar" and not (suffix.isdecimal() and int(suffix)):
+        raise ValueError(f"expected deepar, or with a number of epochs as in deepar-20, but got {name!r}")
+    if np.ndim(task.entries[0]["target"]) > 1:
+        raise ValueError("deepar forecasts one target; forecast several as series, or leave it out")
+
+
 @dataclass(frozen=True)
 class DeepAR:
     """DeepAR (Salinas et al. 2020), trained once at the horizon of a task and unrolled as far as is asked.
@@ -53,11 +66,8 @@ class DeepAR:
         Raises:
             ValueError: If the name has something else behind it, or the task has several targets.
         """
+        check_deepar(task, name)
         _, _, suffix = name.partition("-")
-        if name != "deepar" and not (suffix.isdecimal() and int(suffix)):
-            raise ValueError(f"expected deepar, or with a number of epochs as in deepar-20, but got {name!r}")
-        if np.ndim(task.entries[0]["target"]) > 1:
-            raise ValueError("deepar forecasts one target; forecast several as series, or leave it out")
         epochs = int(suffix) if suffix else _EPOCHS
         with silent_trainings(), isolate_rng(), _quiet(), tempfile.TemporaryDirectory() as folder:
             seed_everything(seed, verbose=False)

@@ -14,8 +14,8 @@ from tsforecast.data.tables.dataframes import as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation import metrics
-from tsforecast.evaluation.baselines import Baseline, default_baselines, fit_baseline, installed
-from tsforecast.evaluation.deepar import DeepAR
+from tsforecast.evaluation.baselines import Baseline, check_baseline, default_baselines, fit_baseline, installed
+from tsforecast.evaluation.deepar import DeepAR, check_deepar
 from tsforecast.evaluation.scores import Scores, score
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 
@@ -142,9 +142,7 @@ def evaluate(
     task = _task_of(predictor_for, task, windows, columns)
     season = season or default_season(task.freq)
     baselines = installed(default_baselines(season)) if baselines is None else baselines
-    names = [model, *baselines] if adapted is None else [model, adapted[0], *baselines]
-    if len({*names}) != len(names):
-        raise ValueError(f"expected names that differ, but got {', '.join(names)}")
+    check_baselines(baselines, task, [model] if adapted is None else [model, adapted[0]])
     steps = task.prediction_length
     horizons: dict[Protocol, int] = {"rolling": steps, "long_term": task.test_length}
     make = lambda protocol: _predictor(predictor_for, protocol, horizons[protocol])  # noqa: E731
@@ -198,6 +196,27 @@ def _task_of(predictor: Any, data: Any, windows: int | None, columns: Any) -> Fo
         )
     known = {"columns": columns_of(columns or predictor.columns), "categories": predictor.categories}
     return read_task(data, predictor.freq, predictor.prediction_length, windows, **known)
+
+
+def check_baselines(names: Sequence[str], task: ForecastTask, others: Sequence[str] = ()) -> None:
+    """Refuse wrong and repeated names of baselines, before anything is fitted.
+
+    Args:
+        names: Of the baselines.
+        task: That they would forecast.
+        others: Names of models beside them.
+
+    Raises:
+        ValueError: As `fit_named` does, or with the names.
+    """
+    together = [*others, *names]
+    if len({*together}) != len(together):
+        raise ValueError(f"expected names that differ, but got {', '.join(together)}")
+    for name in names:
+        if name.partition("-")[0] == "deepar":
+            check_deepar(task, name)
+        else:
+            check_baseline(name)
 
 
 def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, workers: int = 1) -> Baseline | DeepAR:

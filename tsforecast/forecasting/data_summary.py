@@ -1,6 +1,7 @@
 """Summaries of training data: what a model must know of sizes, identities and units, and what "auto" stands for."""
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -119,6 +120,25 @@ def _own(items: list[str]) -> list[str]:
 def lengths_of(data: Iterable[dict[str, Any]]) -> list[int]:
     """Return the number of steps of each series."""
     return [np.shape(entry[FieldName.TARGET])[-1] for entry in data]
+
+
+def check_order(order: int, data: Iterable[dict[str, Any]]) -> None:
+    """Refuse more lags than the data bear.
+
+    Raises:
+        ValueError: With the longest order that they bear.
+    """
+    lengths = np.asarray(lengths_of(data))
+
+    def is_too_long(lags: int) -> bool:
+        return lags > 1 and (lengths - lags).clip(0).sum() <= lags
+
+    if is_too_long(order):
+        most = bisect_left(range(order), True, key=is_too_long) - 1
+        raise ValueError(
+            f"expected an order of at most {most}, got {order}: a fit needs more values behind all its lags than it "
+            "has lags; take fewer, or longer series"
+        )
 
 
 def typical_change(data: Iterable[dict[str, Any]], season: int) -> float:

@@ -257,7 +257,7 @@ class StateSpaceEstimator(AbstractEstimator):
         training_data, validation_data = (self.on_grid.adjusted(data) for data in (training_data, validation_data))
         self.on_grid = self.on_grid.for_data(training_data, self.use_feat_static_cat, from_predictor)
         if validation_data is not None:
-            self.on_grid.check(validation_data, self.prediction_length)
+            self.on_grid.check(validation_data, self.prediction_length, is_trained=False)
         transformation = self.create_transformation()
         module = self._initial(from_predictor)
 

@@ -21,6 +21,7 @@ from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.data_summary import (
     DataSummary,
     adopt,
+    check_order,
     common_units,
     largest_move,
     lengths_of,
@@ -121,7 +122,7 @@ class GridTraining:
             far=far_by_frequency(self.freq, self.prediction_length) if farther else 0,
         )
 
-    def check(self, data: Any, future: int) -> None:
+    def check(self, data: Any, future: int, is_trained: bool = True) -> None:
         """Refuse data with which the model could not be trained, or validated, on so many steps of the future.
 
         One series that is longer is enough.
@@ -131,6 +132,8 @@ class GridTraining:
         support = "real" if likelihood is None else likelihood.support
         largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
         check_entries(data, self.freq, min_longest=future + 1, support=support, largest=largest)
+        if is_trained:
+            check_order(self.hyperparameters.get("order") or 0, data)
 
     def takes_effects(self, data: Any) -> bool:
         """Return whether effects of covariates are taken from the data by default: from one target."""

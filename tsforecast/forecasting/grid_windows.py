@@ -10,7 +10,6 @@ from tsforecast.forecasting.memory import bytes_of_step, measured_on, windows_wi
 from tsforecast.models import AbstractForecaster
 
 _LEAST_BATCHES, _LEAST_POOLED = 4, 12  # few epochs of a few series are not enough
-_MEASURED_FROM = 8  # windows of a batch, whose memory is then measured before the training
 # Batches in an epoch: a sample of the series is enough where all have the same parameters, and where there are so many.
 _MOST_POOLED, _MOST = 25, 250
 
@@ -44,7 +43,7 @@ def training_loader(
         )
 
     windows = _num_windows(training, module)
-    if windows > _MEASURED_FROM and measured_on(trainer):
+    if measured_on(trainer):
         windows = windows_within(windows, bytes_of_step(module, of(1)))
     return of(windows)
 

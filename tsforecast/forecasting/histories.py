@@ -2,9 +2,9 @@
 
 import copy
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from gluonts.model.forecast import Forecast, SampleForecast
 from gluonts.transform import Transformation
 from numpy.typing import NDArray
 
-from tsforecast.core.gaussian import map_tensors
+from tsforecast.core.gaussian import Record, map_tensors
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.data.checks import as_numbers, check_entries
 from tsforecast.data.effects.taken import Taken
@@ -30,6 +30,7 @@ from tsforecast.models.parts.units import FARTHEST
 from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 _SHORT_SERIES, _SHORT_STEPS = 256, 16_000  # series at a time, and steps of all of them, where no paths are drawn
 _LONG_STEPS = 800_000  # of all series that are taken at a time: about 1 GiB of a bank
@@ -133,15 +134,38 @@ class Histories:
             return size
         return max(size, min(_SHORT_SERIES, _SHORT_STEPS // longest))
 
-    def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
-        """Return forecasts from the ends of entries; in float64 where float32 does not do, as behind gaps of years."""
+    def exactly(self, work: Callable[["Histories"], Result], number: int, things: str) -> Result:
+        """Return the result of work on histories; in float64 where float32 does not do, as behind gaps of years.
+
+        Args:
+            work: Takes the histories whose model has the precision, and makes batches by their `collated`.
+            number: Of the results, for the log.
+            things: Name of one of them.
+
+        Raises:
+            NotPositiveDefiniteError: If float64 does not do either.
+        """
         try:
-            return self._forecast(*self.batch_of(entries), num_samples)
+            return work(self)
         except NotPositiveDefiniteError:
             if self.net.dtype == torch.float64:
                 raise
-            log.info("%s in float64, as their covariances need it", counted(len(entries), "forecast"))
-            return replace(self, net=copy.deepcopy(self.net).double())._of_histories(entries, num_samples)
+            log.info("%s in float64, as their covariances need it", counted(number, things))
+            return work(replace(self, net=copy.deepcopy(self.net).double()))
+
+    def collated(self, windows: list[dict[str, Any]], exponents: NDArray[np.int64]) -> dict[str, Any]:
+        """Return the batch of windows, on the device and in the precision of the model."""
+        return self.as_precise(collate(windows, self.device, exponents))
+
+    def as_precise(self, record: Record) -> Record:
+        """Return a batch or a belief with numbers as precise as those of the model."""
+        if self.net.dtype != torch.float64:
+            return record
+        return map_tensors(lambda x: x.double() if x.is_floating_point() else x, record)
+
+    def _of_histories(self, entries: list[dict[str, Any]], num_samples: int | None) -> list[Forecast]:
+        """Return forecasts from the ends of entries."""
+        return self.exactly(lambda own: own._forecast(*own.batch_of(entries), num_samples), len(entries), "forecast")
 
     def _forecast(
         self,
@@ -166,10 +190,7 @@ class Histories:
         prepared, steps = self.transform(iter(entries), is_train=False), self.filtered_length
         windows = [since_first_value(cut(e, len(e["target"]), steps, self.horizon)) for e in prepared]
         exponents = self.exponents(windows)
-        batch = collate(windows, self.device, exponents)
-        if self.net.dtype == torch.float64:
-            batch = map_tensors(lambda x: x.double() if x.is_floating_point() else x, batch)
-        return batch, windows, exponents
+        return self.collated(windows, exponents), windows, exponents
 
     def forecasts(
         self,

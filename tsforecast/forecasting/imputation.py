@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.effects.link import restored
 from tsforecast.data.magnitude import compact, in_units
-from tsforecast.data.windows import collate, cut
+from tsforecast.data.windows import cut
 from tsforecast.forecasting.histories import BATCHES_HELD, Histories
 
 _VALUES = 2_000_000  # of all samples of a batch
@@ -46,7 +46,8 @@ def _of_batch(histories: Histories, entries: list[dict[str, Any]], count: int) -
     windows = [cut(one, len(one["target"]), None, 0) for one in prepared]
     exponents = histories.exponents(windows)
     with torch.no_grad():
-        drawn = histories.net.impute(collate(windows, histories.device, exponents), count).cpu().numpy()
+        impute = lambda own: own.net.impute(own.collated(windows, exponents), count)  # noqa: E731
+        drawn = histories.exactly(impute, len(entries), "series").cpu().numpy()
     shown = histories.num_shown
     return [_filled(*one, shown) for one in zip(entries, prepared, drawn, exponents, strict=True)]
 

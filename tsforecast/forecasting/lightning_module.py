@@ -26,6 +26,7 @@ class ForecasterInTraining(pl.LightningModule):
         super().__init__()
         self.forecaster = forecaster
         self.captured: CapturedLoss | None = None  # of a training by CUDA graphs
+        self.begun: dict[str, Tensor] | None = None  # weights where a model begins that begins at data
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the weights of the forecaster."""
@@ -95,7 +96,10 @@ class ForecasterInTraining(pl.LightningModule):
         if begin is not None and not self.global_step:
             assert self.trainer.train_dataloader is not None
             first = next(iter(self.trainer.train_dataloader))
+            before = bool(self.forecaster.dynamics.is_begun)
             begin(self.forecaster.inference, self.trainer.strategy.batch_to_device(first))
+            if bool(self.forecaster.dynamics.is_begun) and not before:
+                self.begun = {name: x.detach().clone() for name, x in self.state_dict().items()}
             if self.trainer.world_size > 1:
                 for tensor in self.state_dict().values():
                     torch.distributed.broadcast(tensor, 0)

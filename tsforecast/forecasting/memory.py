@@ -2,6 +2,7 @@
 
 import logging
 import os
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,51 +15,56 @@ log = logging.getLogger(__name__)
 
 BYTES = 1.25 * 2**30  # of what a step keeps, where nobody asks for larger batches than usual
 _BEHIND = 1.8  # times what the forward pass keeps: gradients, and what is computed on the way back
-_USUAL = 64  # windows of a batch
+_FEW, _USUAL = 8, 64  # windows of a batch
 _SHARE = 0.5  # of the machine's memory, for larger batches
 
 
 def bytes_of_step(module: AbstractForecaster, batches: Iterable[dict[str, Tensor]]) -> int:
     """Return about how many bytes a training step takes for each window.
 
-    What the first of some batches keeps is counted, of the whole model where it begins as a linear one. No random
-    number is used up, and the module stays as it is.
+    What the first of some batches would keep is counted, and let go at once. It is that of the whole model where it
+    begins as a linear one. No random number is used up, and the module stays as it is.
 
     Args:
         module: On the CPU.
-        batches: As the training has them, but small.
+        batches: As the training has them, but of a single window.
+
+    Raises:
+        ValueError: If it is too large for the machine.
     """
-    kept: dict[int, int] = {}
+    there: dict[int, weakref.ref] = {}  # by address, which what comes later may take again
+    total = 0
 
-    def keep(x: Tensor) -> Tensor:
+    def count(x: Tensor) -> None:
+        nonlocal total
         storage = x.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
-        held.append(x)  # an address is not taken twice
-        return x
+        address = storage.data_ptr()
+        if address not in there:
+            there[address] = weakref.ref(storage, lambda _: there.pop(address))
+            total += storage.nbytes()
 
-    batch, held = next(iter(batches)), []
-    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+    batch = next(iter(batches))
+    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(count, lambda _: torch.empty(0)):
         module.inference.loss(batch, False).sum()
-    return int(_BEHIND * sum(kept.values()) / len(batch["past_target"]))
+    needed = int(_BEHIND * total / len(batch["past_target"]))
+    if needed > _machine():
+        raise ValueError(
+            f"a training step takes about {needed / 2**30:.1f} GiB for one window, more than half of this machine's "
+            "memory: take a shorter --context_length, a lower --order, fewer --components, or fewer --num_particles"
+        )
+    return needed
 
 
 def windows_within(windows: int, needed: int) -> int:
     """Return how many windows a batch may have, so that a training step stays within its bound; says it if fewer.
 
+    Few windows, which are long, have more than usual.
+
     Args:
         windows: That are asked for.
         needed: Bytes of each.
-
-    Raises:
-        ValueError: If a single window is too large for the machine.
     """
-    machine = _SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    bound = BYTES if windows <= _USUAL else max(BYTES, machine)
-    if needed > machine:
-        raise ValueError(
-            f"a training step takes about {needed / 2**30:.1f} GiB for one window, more than half of this machine's "
-            "memory: take a shorter --context_length, fewer --components, or fewer --num_particles"
-        )
+    bound = BYTES if _FEW < windows <= _USUAL else max(BYTES, _machine())
     most = max(int(bound / max(needed, 1)), 1)
     if most < windows:
         log.info(
@@ -69,6 +75,11 @@ def windows_within(windows: int, needed: int) -> int:
             needed / 2**20,
         )
     return min(windows, most)
+
+
+def _machine() -> float:
+    """Return how many bytes of this machine a training step may take."""
+    return _SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def measured_on(options: dict[str, Any]) -> bool:

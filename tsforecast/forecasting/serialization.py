@@ -11,7 +11,7 @@ constructor declares.
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ _GRID, _CLOCK = "grid", "clock"
 _MODELS: dict[str, Mapping[str, type[AbstractForecaster]]] = {_GRID: MODELS, _CLOCK: TIMED}
 _OF_CLOCK = {"items": list[str], "dynamic_units": list[list[float]]}
 # Folders of series with clocks of their own had a record of this name, format and order before.
+_NAMED = 3  # weights that a message names
 _OLDER, _OLDER_WEIGHTS, _OLDER_FORMAT = "irregular.json", "weights.pt", 2
 _OF_OLDER = ("horizon", "columns", "categories", "targets")
 
@@ -116,7 +117,7 @@ def read_parts(
             expected = make_model(model, **record["hyperparameters"]).state_dict()
         given = {name: getattr(values, "shape", None) for name, values in weights.items()}
         if given != {name: values.shape for name, values in expected.items()}:
-            raise ValueError("the weights do not fit the hyperparameters")
+            raise ValueError(f"the weights do not fit the hyperparameters{differing(given, expected)}")
         net = make_model(model, **record["hyperparameters"]).to(device)
         net = net.double() if is_timed else net
         net.load_state_dict(weights)
@@ -125,6 +126,15 @@ def read_parts(
     except (ValueError, TypeError, ArithmeticError, RuntimeError, IndexError, KeyError) as error:
         raise ValueError(f"{folder} holds no readable predictor ({error}): train again") from error
     return net, prepared, record["predictor"]
+
+
+def differing(given: Iterable[str], expected: Iterable[str]) -> str:
+    """Return words on weights with other names than a model's: they are of another version; "" where names agree."""
+    lacking, more = sorted({*expected} - {*given}), sorted({*given} - {*expected})
+    if not lacking and not more:
+        return ""
+    found = f"lack {listed(lacking[:_NAMED])}" if lacking else f"have {listed(more[:_NAMED])} besides"
+    return f": they {found}, and so are of another version of tsforecast"
 
 
 def _renewed(record: Any) -> Any:

@@ -23,11 +23,13 @@ from tsforecast.data.epochs import EpochLoader
 from tsforecast.forecasting.checkpoint import CheckOptimizers, check_callbacks
 from tsforecast.forecasting.grid_training import build_kernels
 from tsforecast.forecasting.lightning_module import ForecasterInTraining
+from tsforecast.forecasting.serialization import differing
 from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster
 from tsforecast.models.markov import MarkovForecaster
 from tsforecast.models.parts.captured import SWITCH, CapturedLoss
 from tsforecast.progress import is_watched, warnings_only
+from tsforecast.wording import option
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,8 @@ def fit(
         trained.captured = CapturedLoss(module, module.loss) if _has_graphs(trainer) else None
         try:
             _run(trainer, trained, loader, validation, checkpoint)
+        except ArithmeticError as error:
+            _fall_back(trainer, trained, error)
         finally:
             trained.captured = None  # releases the memory of the graphs
         best = next((c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", None) == "val_loss"), None)
@@ -76,6 +80,24 @@ def fit(
         if trainer.world_size > 1:
             trainer.strategy.barrier()  # others still read what is in the folder
     return trainer
+
+
+def _fall_back(trainer: pl.Trainer, trained: ForecasterInTraining, error: ArithmeticError) -> None:
+    """Gives a model back the regimes that EM has found, where a later step fails; of others the error is raised.
+
+    Raises:
+        ArithmeticError: With advice, where the first step fails, which begins there.
+    """
+    if trained.begun is None or trainer.world_size > 1:
+        raise error
+    if not trainer.global_step:
+        raise type(error)(f"{error}; the training began where EM ended: {option('starts', 0)} leaves it out") from error
+    trained.load_state_dict(trained.begun)
+    log.warning(
+        "the training failed at step %d (%s): the model is the one that EM has found, where it began",
+        trainer.global_step,
+        error,
+    )
 
 
 def _has_graphs(trainer: pl.Trainer) -> bool:
@@ -219,7 +241,8 @@ def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
         )
     if found != expected:
         raise ValueError(
-            f"{path} is of another model: its weights do not fit; give the same model, data and hyperparameters"
+            f"{path} is of another model: its weights do not fit{differing(found, expected)}; give the same model, "
+            "data and hyperparameters"
         )
     if [*found] != [*expected]:  # the optimizer tells weights apart by their order
         raise ValueError(

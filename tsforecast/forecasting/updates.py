@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from gluonts.itertools import batcher
 from gluonts.model.forecast import Forecast
+from torch.utils import _pytree as pytree
 
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.effects.effects import MEMORY
-from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.data.windows import cut, since_first_value
+from tsforecast.forecasting.beliefs import any_belief
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.live_beliefs import LiveBelief, continued, join, split, static_features
 from tsforecast.models import Belief
@@ -72,10 +74,16 @@ def _moved(histories: Histories, group: list[_Waiting]) -> dict[str, LiveBelief]
     """Return beliefs after windows of equal length, of series that all have begun before or all begin now."""
     before = [one.belief for one in group if one.belief is not None]
     windows = [one.window for one in group]
-    batch = collate(windows, histories.device, np.array([one.exponents for one in group]))
+    exponents = np.array([one.exponents for one in group])
+
+    def moved(own: Histories) -> Belief:
+        start = own.as_precise(join(before)) if before else None
+        after = own.filtered(windows, own.collated(windows, exponents), start)
+        return after if own is histories else pytree.tree_map(_as, after, any_belief(histories.net))
+
     with torch.no_grad():
-        after = histories.filtered(windows, batch, join(before) if before else None)
-    rows = zip(group, batch["forecast_start"], split(after), strict=True)
+        after = histories.exactly(moved, len(group), "belief")
+    rows = zip(group, (window["forecast_start"] for window in windows), split(after), strict=True)
     return {
         one.item_id: LiveBelief(
             one.item_id,
@@ -117,7 +125,18 @@ def forecasts_from(
                 )
             windows.append(cut(prepared, 0, None, histories.horizon))
         exponents = np.array([k.exponents for k in known])
+        belief = join([k.belief for k in known])
+
+        def ahead(
+            own: Histories, windows: Any = windows, exponents: Any = exponents, belief: Belief = belief
+        ) -> list[Forecast]:
+            return own.forecasts(own.as_precise(belief), own.collated(windows, exponents), num_samples, exponents)
+
         with torch.no_grad():
-            batch = collate(windows, histories.device, exponents)
-            forecasts = histories.forecasts(join([k.belief for k in known]), batch, num_samples, exponents)
+            forecasts = histories.exactly(ahead, len(known), "forecast")
         yield from forecasts
+
+
+def _as(found: Any, usual: Any) -> Any:
+    """Return a tensor in the precision of another one; what is none as it is."""
+    return found.to(usual.dtype) if isinstance(found, torch.Tensor) else found

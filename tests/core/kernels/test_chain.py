@@ -7,7 +7,9 @@ from tests.core.kernels.test_steps import same, symmetric
 from tests.oracles import generator, random_gaussian, random_system
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem, kalman
 from tsforecast.core.components import Level, Trend
+from tsforecast.core.kernels.chain import filter_chain
 from tsforecast.core.seasonal import Harmonics, Season
+from tsforecast.core.series.chain import Chain
 from tsforecast.core.structural import ISSM
 
 pytestmark = pytest.mark.usefixtures("program")
@@ -62,6 +64,54 @@ def test_innovation_models(components, cycles, begins, by_torch, monkeypatch):
 
     inputs = noise, emission_noise, damping, prior.mean, prior.cov, values
     assert same(posterior, inputs, by_torch, monkeypatch) == CHAIN
+
+
+@pytest.mark.parametrize(("crossed", "diagonal"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_drift_of_each_column(columns, crossed, diagonal, by_torch, monkeypatch):
+    """Series that share a covariance are columns of means, each with a drift of its own."""
+    rng, blocks, targets, states = generator(columns), 3, 2, 3
+
+    def drawn(*shape):
+        return torch.randn(*shape, generator=rng).double()
+
+    square = 0.3 * drawn(blocks, SERIES, targets, targets), 0.3 * drawn(blocks, SERIES, states, states)
+    noise, state_noise = (x @ x.mT + torch.eye(x.shape[-1]).double() for x in square)
+    matrix, transition = drawn(blocks, SERIES, targets, states), 0.5 * drawn(blocks, SERIES, states, states)
+    if diagonal:
+        transition, state_noise = (
+            x.diagonal(dim1=-2, dim2=-1).unsqueeze(-1).clone() for x in (transition, state_noise)
+        )
+    cross = 0.1 * drawn(blocks, SERIES, targets, states) if crossed else None
+    rows, drift = drawn(blocks, SERIES, targets, columns), drawn(blocks, SERIES, states, columns)
+    mean, cov = drawn(SERIES, states, columns), torch.eye(states).double().expand(SERIES, -1, -1)
+
+    def filtered(rows, mean, cov, matrix, noise, transition, drift, state_noise, *cross):
+        given = cross[0] if cross else None
+        parts = matrix, symmetric(noise), given, transition, drift, state_noise
+        return Chain.apply(True, True, rows, None, mean, symmetric(cov), *parts)[:3]
+
+    inputs = rows, mean, cov, matrix, noise, transition, drift, state_noise, *([] if cross is None else [cross])
+    assert same(filtered, inputs, by_torch, monkeypatch) == CHAIN
+
+
+def test_nothing_after_a_failure_is_a_number():
+    """Under `vmap` nobody looks at what has failed: the terms say it, and one block of a series is named."""
+    rng, blocks, targets = generator(3), 4, 2
+    rows, matrix = (torch.randn(blocks, SERIES, targets, x, generator=rng).double() for x in (2, 3))
+    mean, cov = torch.zeros(SERIES, 3, 2).double(), torch.eye(3).double().expand(SERIES, 3, 3).contiguous()
+    noise = torch.eye(targets).double().repeat(blocks, SERIES, 1, 1)
+    noise[1, 5] = noise[2, 2] = -100 * torch.eye(targets)
+    state_noise, drift = cov.expand(blocks, -1, -1, -1).contiguous(), mean.expand(blocks, -1, -1, -1).contiguous()
+    spoilt = torch.full((blocks, SERIES), 7, dtype=torch.int32)
+    del spoilt  # what is not written may be what was there before
+    terms, _, _, info = filter_chain(False, False, rows, None, mean, cov, matrix, noise, None, None, drift, state_noise)
+    expected = torch.zeros(blocks, SERIES, dtype=torch.int32)
+    expected[1, 5] = expected[2, 2] = 1
+    assert torch.equal(info, expected)
+    failed = torch.zeros(blocks, SERIES, dtype=torch.bool)
+    failed[1:, 5] = failed[2:, 2] = True
+    assert torch.equal(terms.isnan(), failed[..., None, None].expand_as(terms))
 
 
 def test_long_series_in_float32_stay_positive_definite(by_torch):

@@ -9,8 +9,7 @@ template <class T> static int64_t chain_forward(const int64_t* sizes, void** p) 
   T *terms = (T*)p[10], *mean_out = (T*)p[11], *cov_out = (T*)p[12], *tape = (T*)p[14];
   int32_t* info = (int32_t*)p[13];
   const int64_t size = c.tape_size(), count = c.groups;
-  int64_t failed = 0;
-  COUNTING_THREADS {
+  THREADS {
     Scratch<T> scratch(Mover<T>::numbers(n, np) + (size_t)3 * k * kp + 4 * k * np + n * np + n * kp + columns * (np + kp) + k * n + kp);
     const Mover<T> mover(scratch, n, np);
     T *s = scratch.take(k * kp), *inverse = scratch.take(k * kp), *turned = scratch.take(k * kp), *ht = scratch.take(n * kp);
@@ -57,7 +56,6 @@ template <class T> static int64_t chain_forward(const int64_t* sizes, void** p) 
         }
         info[place] = factorise(k, s, inverse, kp);
         if (info[place]) {  // nothing after it means anything
-          ++failed;
           for (int64_t later = t; later < c.blocks; ++later) {
             const int64_t first = (later * c.groups + b) * k * columns;
             for (int i = 0; i < k * columns; ++i) terms[first + i] = NAN;
@@ -84,7 +82,7 @@ template <class T> static int64_t chain_forward(const int64_t* sizes, void** p) 
     }
     std::free(index);
   }
-  return failed;
+  return 0;
 }
 
 // Cotangents of rows, mean and cov, and of each parameter that is wanted, one for every group.

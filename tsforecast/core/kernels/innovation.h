@@ -124,14 +124,14 @@ template <class T> INLINE T sum_of(Vector<T> x) {
   return total;
 }
 
-// Rows of a known number of vectors are unrolled (VECTORS 0: any number). Returns how many series failed: their numbers
-// are NaN from the step on whose variance is not positive; or -1 where a position is none of its season's.
+// Rows of a known number of vectors are unrolled (VECTORS 0: any number). The numbers of a series are NaN from the step on
+// whose variance is not positive. Returns -1 where a position is none of its season's.
 template <class T, int VECTORS> static int64_t filter_innovation(const Innovation<T>& c, void** p) {
   const int n = c.n, np = VECTORS ? VECTORS * width<T> : c.np, threads = c.threads;
   const int64_t count = c.count, size = c.tape_size();
   T *variance = (T*)p[11], *error_out = (T*)p[12], *mean_out = (T*)p[13], *cov_out = (T*)p[14], *tape = (T*)p[15];
-  int64_t failed = 0, astray = 0;
-  _Pragma("omp parallel num_threads(threads) if (threads > 1) reduction(+ : failed, astray)") {
+  int64_t astray = 0;
+  _Pragma("omp parallel num_threads(threads) if (threads > 1) reduction(+ : astray)") {
     Scratch<T> scratch((size_t)n * np + 4 * np + Entries<T>::numbers(n));
     int* memory = (int*)std::calloc(5 * n, sizeof(int));
     Entries<T> h(scratch, memory, n);
@@ -185,16 +185,13 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
           error -= h.coefficient[e] * m[h.place[e]];
         }
         if (!(total > 0) || !std::isfinite(total)) {
-          ++failed, done = -1;
+          done = -1;
           for (int64_t later = t; later < c.steps; ++later) variance[later * count + b] = error_out[later * count + b] = NAN;
           break;
         }
         variance[at] = total, error_out[at] = error;
         if (keeps) gain[t * (np + 2) + np + 1] = total;
-        if (!c.observes(t, b)) {
-          if (kept) rest[0] = 0;
-          continue;
-        }
+        if (!c.observes(t, b)) continue;
         const T root = 1 / std::sqrt(total), z = error * root;
         for (int v = 0; v < np; v += width<T>) {
           const Vector<T> x = load(w + v) * splat<T>(root);
@@ -210,7 +207,7 @@ template <class T, int VECTORS> static int64_t filter_innovation(const Innovatio
     }
     std::free(memory);
   }
-  return astray ? -1 : failed;
+  return astray ? -1 : 0;
 }
 
 // Cotangents of values, noises, variances of the observation, dampings, mean and cov; those of parameters are added up.

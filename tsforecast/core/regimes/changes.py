@@ -31,6 +31,16 @@ class Change:
     expected: float
 
 
+def check_level(level: float) -> None:
+    """Refuse a probability of intervals outside of 0 to 1.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"expected the level of an interval between 0 and 1, got {level}")
+
+
 def find_changes(
     path: Int[Tensor, " time"], pairs: Float[Tensor, "time before regime"], level: float = 0.9
 ) -> list[Change]:
@@ -51,8 +61,7 @@ def find_changes(
     Raises:
         ValueError: If the level is not between 0 and 1.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"expected the level of an interval between 0 and 1, got {level}")
+    check_level(level)
     times = (torch.nonzero(path[1:] != path[:-1]).squeeze(-1) + 1).tolist()
     ends, changes = [0, *times, len(path)], []
     for number, time in enumerate(times):
