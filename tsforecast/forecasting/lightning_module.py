@@ -96,13 +96,18 @@ class ForecasterInTraining(pl.LightningModule):
         if begin is not None and not self.global_step:
             assert self.trainer.train_dataloader is not None
             first = next(iter(self.trainer.train_dataloader))
-            before = bool(self.forecaster.dynamics.is_begun)
+            before = self._is_begun
             begin(self.forecaster.inference, self.trainer.strategy.batch_to_device(first))
-            if bool(self.forecaster.dynamics.is_begun) and not before:
+            if self._is_begun and not before:
                 self.begun = {name: x.detach().clone() for name, x in self.state_dict().items()}
             if self.trainer.world_size > 1:
                 for tensor in self.state_dict().values():
                     torch.distributed.broadcast(tensor, 0)
+
+    @property
+    def _is_begun(self) -> bool:
+        """Return whether the model has begun at the data; some begin otherwise."""
+        return bool(getattr(self.forecaster.dynamics, "is_begun", False))
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Check the gradient before it changes the parameters.
