@@ -26,6 +26,7 @@ OURS, METHODS = "forecast", ("AutoETS", "AutoTheta", "AutoARIMA")
 CASES = {
     "month": (1, 36, "MS", 12, 12),
     "daily": (1000, 100, "D", 7, 30),
+    "hours": (14, 17_420, "h", 24, 24),
     "fleet": (100_000, 100, "D", 7, 30),
 }
 COMMAND = "import sys; from tsforecast.cli import main; sys.exit(main())"

@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.data.calendar.frequency import to_period
-from tsforecast.forecasting.direct import _ridge, direct_forecast, has_days, is_long
+from tsforecast.forecasting.direct import Directs, _ridge, direct_forecast, has_days, is_long
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
 
 DAY, HORIZON = 24, 30
@@ -143,6 +143,22 @@ def test_paths_are_of_both_and_have_the_moments_of_the_mixture(entries, pair):
     alone = next(iter(pair[0].predict([entries[2]], num_samples=count)))
     np.testing.assert_array_equal(short.samples.shape, alone.samples.shape)
     assert abs(short.samples.mean() - alone.samples.mean()) < 5 * alone.samples.std() / np.sqrt(count)
+
+
+def test_paths_of_several_targets_have_the_errors_of_the_same_days():
+    first, other = hours(60)["target"], hours(60, 5)["target"]
+    entry = {**hours(60), "target": np.stack([first, 2 * first, other])}
+    window = {
+        "past_target": entry["target"].T,
+        "past_observed": np.ones(entry["target"].T.shape, bool),
+        "known_future": np.full((HORIZON, 3), np.nan),
+    }
+    (paths,) = Directs([window], "h", HORIZON, 0.5).exchanged([np.full((200, HORIZON, 3), np.nan)], False)
+    drawn = paths[~np.isnan(paths[:, 0, 0])]
+    assert len(drawn) == 100
+    np.testing.assert_allclose(drawn[..., 1], 2 * drawn[..., 0], rtol=1e-9)
+    apart = [np.corrcoef(drawn[:, step, 0], drawn[:, step, 2])[0, 1] for step in range(HORIZON)]
+    assert np.abs(np.mean(apart)) < 0.5
 
 
 def test_where_a_part_of_the_future_is_known_the_model_says_the_rest(entries, pair):

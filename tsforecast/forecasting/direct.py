@@ -55,10 +55,9 @@ class Direct:
         mean, deviation = (np.stack([function(part, axis=0) for part in parts]) for function in (np.mean, np.std))
         return np.clip(self.mean + mean, *self.range), np.maximum(deviation, 1e-3 * self.errors.std(0))
 
-    def paths(self, count: int) -> Array:
-        """Return paths (path, step): the mean and the errors of one earlier origin each."""
-        chosen = torch.randint(len(self.errors), (count,)).numpy()
-        return np.clip(self.mean + self.errors[chosen], *self.range)
+    def paths(self, chosen: NDArray[np.int64]) -> Array:
+        """Return paths (path, step): the mean and the errors of one earlier origin each, counted from the last."""
+        return np.clip(self.mean + self.errors[-1 - chosen], *self.range)
 
 
 def has_days(freq: str) -> bool:
@@ -219,7 +218,8 @@ class Directs:
         if series is None:
             return paths
         rows = torch.randperm(len(paths))[: round(self.share * len(paths))].numpy()
-        drawn = np.stack([one.paths(len(rows)) for one in series], -1)
+        chosen = torch.randint(min(len(one.errors) for one in series), rows.shape).numpy()  # the same of all targets
+        drawn = np.stack([one.paths(chosen) for one in series], -1)
         found = paths.astype(np.result_type(paths, np.float32))
         found[rows] = (np.maximum(drawn, 0.0) if is_clipped else drawn).reshape(found[rows].shape)
         return found
