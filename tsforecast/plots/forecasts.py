@@ -34,7 +34,7 @@ from tsforecast.wording import shortened
 
 _WHITE = (0.42, 0.65, 0.85)  # of the band of an interval, from the narrowest; opaque, so that the legend shows them
 _LABEL = 26  # characters as high as a panel
-_MODELS = 2  # of a bank that a panel names
+_MODELS, _MODEL = 2, 64  # of a bank that a panel names, and letters of them beside the name of a series
 BAND_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
 
 
@@ -113,7 +113,7 @@ def _name_models(axis: Axes, forecast: Forecast) -> None:
     weights = getattr(forecast, "weights", {})
     largest = [(name, weight) for name, weight in list(weights.items())[:_MODELS] if weight >= 0.005]
     named = ", ".join(f"{100 * weight:.0f} % {name}" for name, weight in largest)
-    axis.set_title(named.replace("_", " "), loc="right", fontsize=6, color="#595959")
+    axis.set_title(shortened(named.replace("_", " "), _MODEL), loc="right", fontsize=6, color="#595959")
 
 
 @expected_alias_warnings()
