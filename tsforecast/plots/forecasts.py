@@ -34,7 +34,8 @@ from tsforecast.wording import shortened
 
 _WHITE = (0.42, 0.65, 0.85)  # of the band of an interval, from the narrowest; opaque, so that the legend shows them
 _LABEL = 26  # characters as high as a panel
-_MODELS, _MODEL = 2, 64  # of a bank that a panel names, and letters of them beside the name of a series
+_MODELS = 2  # of a bank that a panel names
+_LETTERS = 70  # of their names, beside that of a series
 BAND_LEVELS = tuple(sorted({0.5, *(round(0.5 + side * width / 200, 3) for width in INTERVALS for side in (-1, 1))}))
 
 
@@ -112,8 +113,10 @@ def _name_models(axis: Axes, forecast: Forecast) -> None:
     """Write above a panel the models of a bank with the largest weights in its last forecast."""
     weights = getattr(forecast, "weights", {})
     largest = [(name, weight) for name, weight in list(weights.items())[:_MODELS] if weight >= 0.005]
-    named = ", ".join(f"{100 * weight:.0f} % {name}" for name, weight in largest)
-    axis.set_title(shortened(named.replace("_", " "), _MODEL), loc="right", fontsize=6, color="#595959")
+    named = [f"{100 * weight:.0f} % {name}".replace("_", " ") for name, weight in largest]
+    fits = len(", ".join(named)) <= _LETTERS
+    named = ", ".join(named if fits else [*named[:1], ".."])
+    axis.set_title(named, loc="right", fontsize=6, color="#595959")
 
 
 @expected_alias_warnings()
