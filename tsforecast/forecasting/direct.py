@@ -29,6 +29,7 @@ _YEAR = 365.25
 _PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 _MISSING = 0.1  # of the steps of a horizon, above which it teaches nothing
 _FAR = 3.0  # distances between the outer hundredths, beyond which values are cut
+_BEND = 2.0  # mean absolute deviations, from which on values count by their logarithm
 _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than each (Gneiting and Ranjan 2013)
 _PARTS = 20  # of the distribution of errors, as components of a mixture
 _NAME = "regression on days"
@@ -74,9 +75,9 @@ def direct_forecast(values: Array, day: int, horizon: int, signals: Array | None
     """Return the forecast behind the end of a series by a ridge regression on the days before.
 
     Origins lie whole days before the end. Features of each are the values of four earlier days, the weekday, of long
-    series the season of the year, and covariates on the day ahead and the day before. Values are differences to the
-    mean of the week before the origin. Coefficients have a Gaussian prior; its precision, common to the steps of a day,
-    has the least absolute error where each origin is left out (Allen 1974).
+    series the season of the year, and covariates on the day ahead and the day before. An inverse hyperbolic sine bends
+    large values; all are differences to the mean of the week before the origin. Coefficients have a Gaussian prior; its
+    precision, common to the steps of a day, has the least absolute error where each origin is left out (Allen 1974).
 
     Args:
         values: Of the past, (time,), NaN where missing.
@@ -92,7 +93,10 @@ def direct_forecast(values: Array, day: int, horizon: int, signals: Array | None
     origins = origins[[missing[origin : origin + horizon].mean() <= _MISSING for origin in origins]]
     if len(origins) < _ORIGINS or missing[-_WEEK * day :].mean() > _MISSING:
         return None
-    filled, every = _complete(values, day), np.append(origins, len(values))
+    whole, every = _complete(values, day), np.append(origins, len(values))
+    middle = np.median(whole)
+    size = _BEND * np.abs(whole - middle).mean() or 1.0
+    filled = np.arcsinh((whole - middle) / size)
     level = np.array([filled[origin - _WEEK * day : origin].mean() for origin in every])
     past, steps = _features(filled, every, level, day), np.arange(horizon)
     signals, found = None if signals is None or not signals.size else signals, []
@@ -101,9 +105,12 @@ def direct_forecast(values: Array, day: int, horizon: int, signals: Array | None
         goal = filled[origins[:, None] + ahead] - level[:-1, None]
         found.append(_ridge(features[:-1], goal, features[-1]))
     mean, errors = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
-    spread = np.ptp(filled)
-    ends = (float(filled.min() - spread), float(filled.max() + spread))
-    return Direct(level[-1] + mean, _NARROWED * errors[-_RECENT:], ends)
+    mean, errors = level[-1] + mean, _NARROWED * errors[-_RECENT:]
+    low, high, spread = whole.min(), whole.max(), np.ptp(whole)
+    # Beyond these no number is too large for a hyperbolic sine.
+    ends = np.arcsinh((np.array([low - spread, high + spread]) - middle) / size)
+    center, around = (middle + size * np.sinh(np.clip(one, *ends)) for one in (mean, mean + errors))
+    return Direct(center, around - center, (float(low - spread), float(high + spread)))
 
 
 def _complete(values: Array, day: int) -> Array:
