@@ -6,6 +6,7 @@ import torch
 from sklearn.linear_model import Ridge
 
 from tsforecast import StateSpaceEstimator
+from tsforecast.analysis.explain import explain
 from tsforecast.data.calendar.frequency import to_period
 from tsforecast.forecasting.direct import Directs, _ridge, direct_forecast, has_days, is_long
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
@@ -167,6 +168,18 @@ def test_where_a_part_of_the_future_is_known_the_model_says_the_rest(entries, pa
     asked = [{**entries[0], "known_future": known}]
     model, both = (next(iter(one.predict(asked, num_samples=0))) for one in pair)
     np.testing.assert_array_equal(both.quantile(0.9), model.quantile(0.9))
+
+
+def test_what_is_of_the_model_alone_is_said(entries, pair, caplog):
+    caplog.set_level("INFO")
+    for one in pair:
+        beliefs = one.filter(entries[:1])
+        alone = next(iter(one.forecast_from(beliefs, num_samples=0)))
+        explain(one, entries[:1])
+    model = next(iter(pair[0].predict(entries[:1], num_samples=0)))
+    np.testing.assert_allclose(alone.quantile(0.9), model.quantile(0.9), rtol=1e-4)
+    said = [record.message for record in caplog.records if "of the model alone" in record.message]
+    assert [one.split(" of ")[0] for one in said] == ["forecasts from beliefs are", "parts are those"]
 
 
 def test_saved_and_read_it_forecasts_the_same(entries, pair, tmp_path):

@@ -67,6 +67,7 @@ def explain(
     if steps < 1:
         raise ValueError(f"expected recent to be at least 1, got {steps}")
     histories = predictor.histories()
+    histories.alone("parts are those")
     frames = []
     entries, read = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
     cells = {}

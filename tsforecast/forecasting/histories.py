@@ -74,6 +74,11 @@ class Histories:
         cycle = longest_cycle(self.net.dynamics.season_names, self.freq)
         return self.history_length or history_by_frequency(self.freq, cycle)
 
+    def alone(self, what: str) -> None:
+        """Say of what direct forecasts are no part; nothing where `predict` has none."""
+        if self.direct:
+            log.info("%s of the model alone: direct forecasts need the days before", what)
+
     def check(self, entry: dict[str, Any], future: int = 0) -> None:
         """Refuses an entry that is not as expected.
 

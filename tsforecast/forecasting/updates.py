@@ -106,6 +106,7 @@ def forecasts_from(
 ) -> Iterator[Forecast]:
     """Return forecasts from where the beliefs end; see `StateSpacePredictor.forecast_from`."""
     refuse_frame(dataset)
+    histories.alone("forecasts from beliefs are")
     entries = [{"item_id": item} for item in beliefs] if dataset is None else dataset
     for chunk in batcher(entries, histories.batch_size):
         known, windows = [], []

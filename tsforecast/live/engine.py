@@ -46,6 +46,7 @@ class Engine:
         place: Place = BEGINNING,
     ) -> None:
         self.histories = predictor.histories()
+        self.histories.alone("forecasts of a service are")
         self.net = self.histories.net
         self.data = self.net.data
         transform = self.histories.transform
