@@ -118,7 +118,7 @@ def _parts(histories: Histories, entry: Mapping[str, Any], hidden: int, seed: in
 
 
 def _mixed(histories: Histories, entry: Mapping[str, Any], hidden: int, seed: int) -> Parts | None:
-    """Return the parts of a forecast of a mixture of linear models, in which nothing is random; else as `_parts`."""
+    """Return the parts of a forecast of a mixture of linear models; without particles, otherwise as `_parts`."""
     known = _without_last(entry, hidden)
     if known is None:
         return None

@@ -186,7 +186,9 @@ class Directs:
         self.found = [_of_window(window, day, horizon) if has_days(freq) else None for window in windows]
 
     def mixed(self, marginals: Marginals, exponents: NDArray[np.int64]) -> Marginals:
-        """Return distributions of a model, mixed with direct ones where a series has some.
+        """Return the mixtures of distributions of a model and direct ones.
+
+        Series without a direct forecast keep those of the model.
 
         Args:
             marginals: Of the model, divided by powers of two.
@@ -213,7 +215,7 @@ class Directs:
         return replace(Marginals.pooled([marginals, direct], shares, ("", _NAME)), bounds=marginals.bounds)
 
     def exchanged(self, paths: Sequence[Any], is_clipped: bool) -> list[Any]:
-        """Return paths (path, step[, target]) of each series, a share of which are direct ones.
+        """Return paths (path, step[, target]) of each series, direct ones in the place of a share of them.
 
         Args:
             paths: Of a model.
@@ -233,7 +235,7 @@ class Directs:
 
 
 def _of_window(window: dict[str, Any], day: int, horizon: int) -> list[Direct] | None:
-    """Return the direct forecast of each target; None where one has none, or where a part of the future is known."""
+    """Return the direct forecast of each target; None without one of each, or with a future known in part."""
     if not np.isnan(window["known_future"]).all():
         return None
     values = np.where(window["past_observed"], window["past_target"], np.nan).astype(np.float64)

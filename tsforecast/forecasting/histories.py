@@ -75,7 +75,7 @@ class Histories:
         return self.history_length or history_by_frequency(self.freq, cycle)
 
     def alone(self, what: str) -> None:
-        """Say of what direct forecasts are no part; nothing where `predict` has none."""
+        """Log the absence of direct forecasts from an answer, if `predict` has some."""
         if self.direct:
             log.info("%s of the model alone: direct forecasts need the days before", what)
 
