@@ -1,11 +1,12 @@
-"""Scores `forecast` on sets of many kinds that no table shows and no setting was chosen by: a row each.
+"""Scores `forecast` on sets of many kinds that no table shows: a row each.
 
     python experiments/unseen/run.py --raw FOLDER
     python experiments/unseen/run.py --raw FOLDER --sets opsd_1H --models auto auto_theta
 
 Rows of results/unseen.csv have the score of fev-bench, see `experiments/fev/tasks.py`, and `to_naive`, its ratio to
-that of seasonal naive. They are for finding faults: what a change costs on data that it was not made for. Of these sets
-the shipped priors have seen `loop_5T`, `tweets_5T` and `cloud_5T`; `--priors` takes others.
+that of seasonal naive. They are for finding faults: what a change costs on data that it was not made for. Settings of
+direct forecasts were chosen by the sets of hours and minutes. The shipped priors have seen `loop_5T`, `tweets_5T` and
+`cloud_5T`; `--priors` takes others.
 """
 
 import argparse

@@ -99,6 +99,23 @@ def test_the_same_seed_gives_the_same_forecasts(table):
     pd.testing.assert_frame_equal(one, other)
 
 
+@pytest.mark.parametrize(("days", "halves"), [(900, False), (1100, True)])
+def test_an_issm_that_learns_stands_beside_the_bank_of_a_long_series_of_days(days, halves, monkeypatch):
+    monkeypatch.setattr(at_once, "_EPOCHS", 1)
+    values = 10 + np.sin(2 * np.pi * np.arange(days) / 7) + np.random.default_rng(1).normal(0, 0.5, days)
+    frame = pd.DataFrame({"timestamp": pd.date_range("2020-01-01", periods=days, freq="D"), "target": values})
+    predictor = at_once.fitted(read_task(frame, None, 14, 1))
+    dynamics, known = predictor.prediction_net.dynamics, bank_prior.learnt("D")
+    if halves:
+        torch.testing.assert_close(dynamics.log_weight.exp(), torch.tensor([0.5, 0.5]))
+        dynamics = dynamics.members[0]
+    assert predictor.direct == 0
+    assert isinstance(dynamics, AbstractBankDynamics)
+    begun = bank_prior.prior_of(dynamics)
+    assert known is not None
+    assert all(torch.equal(begun["state"][name], value) for name, value in known["state"].items())
+
+
 @pytest.mark.parametrize(("days", "direct"), [(20, 0.0), (24, 0.5)])
 def test_series_of_hours_decide_by_their_own_past(days, direct):
     """Training windows of hours are long: the bank stays as other series have taught it, beside regressions on days."""

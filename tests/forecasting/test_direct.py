@@ -8,8 +8,10 @@ from sklearn.linear_model import Ridge
 from tsforecast import StateSpaceEstimator
 from tsforecast.analysis.explain import explain
 from tsforecast.data.calendar.frequency import to_period
+from tsforecast.data.past import PAST
 from tsforecast.forecasting.direct import Directs, _ridge, direct_forecast, has_days, is_long
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
+from tsforecast.forecasting.serialization import RECORD
 
 DAY, HORIZON = 24, 30
 
@@ -154,7 +156,7 @@ def test_paths_of_several_targets_have_the_errors_of_the_same_days():
         "past_observed": np.ones(entry["target"].T.shape, bool),
         "known_future": np.full((HORIZON, 3), np.nan),
     }
-    (paths,) = Directs([window], "h", HORIZON, 0.5).exchanged([np.full((200, HORIZON, 3), np.nan)], False)
+    (paths,) = Directs([window], "h", HORIZON, 0.5, 3).exchanged([np.full((200, HORIZON, 3), np.nan)], False)
     drawn = paths[~np.isnan(paths[:, 0, 0])]
     assert len(drawn) == 100
     np.testing.assert_allclose(drawn[..., 1], 2 * drawn[..., 0], rtol=1e-9)
@@ -162,12 +164,23 @@ def test_paths_of_several_targets_have_the_errors_of_the_same_days():
     assert np.abs(np.mean(apart)) < 0.5
 
 
-def test_where_a_part_of_the_future_is_known_the_model_says_the_rest(entries, pair):
+def test_where_a_part_of_the_future_is_known_the_model_says_the_rest(entries, pair, caplog):
     known = np.full(HORIZON, np.nan)
     known[3] = 12.0
+    caplog.set_level("INFO")
     asked = [{**entries[0], "known_future": known}]
     model, both = (next(iter(one.predict(asked, num_samples=0))) for one in pair)
     np.testing.assert_array_equal(both.quantile(0.9), model.quantile(0.9))
+    assert sum("a known part of the future are of the model alone" in text for text in caplog.messages) == 1
+
+
+def test_covariates_of_the_past_alone_have_no_direct_forecast(pair):
+    entry = {**hours(60), PAST: hours(60, 7)["target"][None]}
+    model, both = (predictor_of([entry], share) for share in (0.0, 0.5))
+    alone, mixed = (next(iter(one.predict([entry], num_samples=40))) for one in (model, both))
+    assert mixed.samples.shape == alone.samples.shape == (40, HORIZON)
+    assert mixed.weights["regression on days"] == pytest.approx(0.5)
+    assert np.abs(mixed.quantile(0.5) - alone.quantile(0.5)).max() > 0
 
 
 def test_what_is_of_the_model_alone_is_said(entries, pair, caplog):
@@ -186,6 +199,10 @@ def test_saved_and_read_it_forecasts_the_same(entries, pair, tmp_path):
     save_predictor(pair[1], tmp_path / "both")
     again = load_predictor(tmp_path / "both")
     assert again.direct == 0.5
+    record = tmp_path / "both" / RECORD
+    record.write_text(record.read_text().replace('"direct": 0.5', '"direct": 1.5'))
+    with pytest.raises(ValueError, match=r"expected direct of at least 0 and below 1, got 1\.5"):
+        load_predictor(tmp_path / "both")
     before, after = (next(iter(one.predict(entries[:1], num_samples=0))) for one in (pair[1], again))
     np.testing.assert_array_equal(before.quantile(0.9), after.quantile(0.9))
 

@@ -5,6 +5,7 @@ direct forecast has coefficients of its own for each step ahead, and its errors 
 """
 
 import itertools
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,11 @@ from tsforecast.data.calendar.frequency import calendar_unit, default_season
 from tsforecast.data.effects.effects import SIGNALS
 from tsforecast.models.parts.marginals import Marginals
 
+log = logging.getLogger(__name__)
+
 Array = NDArray[np.float64]
+
+ALONE = "%s of the model alone: direct forecasts continue the days before, and nothing else"
 
 SHARE = 0.5  # of direct forecasts in the mixture
 _DAYS = (1, 2, 3, 7)  # before a forecast, whose values explain it
@@ -59,6 +64,16 @@ class Direct:
     def paths(self, chosen: NDArray[np.int64]) -> Array:
         """Return paths (path, step): the mean and the errors of one earlier origin each, counted from the last."""
         return np.clip(self.mean + self.errors[-1 - chosen], *self.range)
+
+
+def check_share(share: float) -> None:
+    """Refuse a share of direct forecasts that is none.
+
+    Raises:
+        ValueError: If it is not from 0 to below 1.
+    """
+    if not 0 <= share < 1:
+        raise ValueError(f"expected direct of at least 0 and below 1, got {share}")
 
 
 def has_days(freq: str) -> bool:
@@ -178,12 +193,15 @@ class Directs:
         freq: Frequency.
         horizon: Steps ahead.
         share: Of direct forecasts in a mixture, between 0 and 1.
+        targets: Number of targets that are forecast; past-only covariates come behind them.
     """
 
-    def __init__(self, windows: Sequence[dict[str, Any]], freq: str, horizon: int, share: float) -> None:
+    def __init__(self, windows: Sequence[dict[str, Any]], freq: str, horizon: int, share: float, targets: int) -> None:
         self.share = share
+        if not np.isnan([window["known_future"] for window in windows]).all():
+            log.info(ALONE, "forecasts with a known part of the future are")
         day = default_season(freq)
-        self.found = [_of_window(window, day, horizon) if has_days(freq) else None for window in windows]
+        self.found = [_of_window(window, day, horizon, targets) if has_days(freq) else None for window in windows]
 
     def mixed(self, marginals: Marginals, exponents: NDArray[np.int64]) -> Marginals:
         """Return the mixtures of distributions of a model and direct ones.
@@ -234,11 +252,11 @@ class Directs:
         return found
 
 
-def _of_window(window: dict[str, Any], day: int, horizon: int) -> list[Direct] | None:
+def _of_window(window: dict[str, Any], day: int, horizon: int, targets: int) -> list[Direct] | None:
     """Return the direct forecast of each target; None without one of each, or with a future known in part."""
     if not np.isnan(window["known_future"]).all():
         return None
-    values = np.where(window["past_observed"], window["past_target"], np.nan).astype(np.float64)
+    values = np.where(window["past_observed"], window["past_target"], np.nan)[:, :targets].astype(np.float64)
     found = [direct_forecast(target, day, horizon, window.get(SIGNALS)) for target in values.T]
     every = [one for one in found if one is not None]
     return every if len(every) == len(found) else None

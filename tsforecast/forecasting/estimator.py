@@ -19,6 +19,7 @@ from tsforecast.forecasting import presets, regime_choice
 from tsforecast.forecasting.arguments import AUTO, recorded
 from tsforecast.forecasting.candidates import Candidate
 from tsforecast.forecasting.clock_training import ClockTraining, default_epochs
+from tsforecast.forecasting.direct import check_share
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
 from tsforecast.forecasting.grid_training import BATCH, CURVES, GIVEN, NO_EFFECTS, GridTraining
 from tsforecast.forecasting.pace import Pace
@@ -141,8 +142,7 @@ class StateSpaceEstimator(AbstractEstimator):
         at_least(0, context_length=context_length, train_length=train_length, plateau=plateau, time_budget=time_budget)
         one_of(WEIGHTS, series_weights=series_weights)
         one_of((AUTO, CURVES, GIVEN, NO_EFFECTS), effects=effects)
-        if not 0 <= direct < 1:
-            raise ValueError(f"expected direct of at least 0 and below 1, got {direct}")
+        check_share(direct)
         self.model, self.preset, self.models, self.seed, self.effects = model, preset, models, seed, effects
         self.direct = direct
         self.plateau, self.time_budget = plateau or 0.0, time_budget

@@ -19,7 +19,7 @@ from tsforecast.data.checks import as_numbers, check_entries
 from tsforecast.data.effects.taken import Taken
 from tsforecast.data.magnitude import find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
-from tsforecast.forecasting.direct import Directs
+from tsforecast.forecasting.direct import ALONE, Directs
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
 from tsforecast.forecasting.far_values import far_values, refuse_far_future, some
 from tsforecast.forecasting.lengths import history_by_frequency
@@ -77,7 +77,7 @@ class Histories:
     def alone(self, what: str) -> None:
         """Log the absence of direct forecasts from an answer, if `predict` has some."""
         if self.direct:
-            log.info("%s of the model alone: direct forecasts need the days before", what)
+            log.info(ALONE, what)
 
     def check(self, entry: dict[str, Any], future: int = 0) -> None:
         """Refuses an entry that is not as expected.
@@ -187,7 +187,7 @@ class Histories:
                 far = self.net.units.too_far(batch, belief, "known_future")
                 far[:, known:] = False  # what users say of the future is refused below
                 batch["known_future"] = batch["known_future"].masked_fill(far, torch.nan)
-            directs = Directs(windows, self.freq, self.horizon, self.direct) if self.direct else None
+            directs = Directs(windows, self.freq, self.horizon, self.direct, self.num_shown) if self.direct else None
             return self.forecasts(belief, batch, num_samples, exponents, known, directs)
 
     def batch_of(self, entries: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]], NDArray[np.int64]]:

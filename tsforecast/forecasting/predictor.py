@@ -22,6 +22,7 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.coherent import coherent_forecasts
+from tsforecast.forecasting.direct import check_share
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.imputation import imputed
 from tsforecast.forecasting.live_beliefs import LiveBelief
@@ -79,6 +80,7 @@ class StateSpacePredictor(RepresentablePredictor):
         self.to("cpu" if is_on_clock else device)
         self.columns = columns
         self.categories = categories
+        check_share(direct)
         self.direct = direct
 
     def to(self, device: str | torch.device) -> "StateSpacePredictor":

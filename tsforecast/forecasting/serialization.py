@@ -38,8 +38,8 @@ _PARTS = ("model", "hyperparameters", "preparation", "predictor")
 _GRID, _CLOCK = "grid", "clock"
 _MODELS: dict[str, Mapping[str, type[AbstractForecaster]]] = {_GRID: MODELS, _CLOCK: TIMED}
 _OF_CLOCK = {"items": list[str], "dynamic_units": list[list[float]]}
-# Folders of series with clocks of their own had a record of this name, format and order before.
 _NAMED = 3  # weights that a message names
+# Folders of series with clocks of their own had a record of this name, format and order before.
 _OLDER, _OLDER_WEIGHTS, _OLDER_FORMAT = "irregular.json", "weights.pt", 2
 _OF_OLDER = ("horizon", "columns", "categories", "targets")
 
