@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from tsforecast.analysis import anomalies
 from tsforecast.analysis.explain import explain
+from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
 from tsforecast.data.known import attach_known, ends_of, with_room
 from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
@@ -19,8 +20,8 @@ from tsforecast.data.tables.formats import without_index
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.cross_validation import trainer_of
-from tsforecast.forecasting.at_once import with_all_sums
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.sum_models import with_all_sums
 from tsforecast.plots import plot_forecasts
 from tsforecast.wording import listed
 
@@ -95,19 +96,28 @@ class Forecaster:
         self._data = joined
         return self
 
-    def predict(self, quantiles: Sequence[float] = TENTHS, aggregate: str | Sequence[str] = ()) -> Any:
+    def predict(
+        self,
+        quantiles: Sequence[float] = TENTHS,
+        hierarchy: Given | None = None,
+        aggregate: str | Sequence[str] = (),
+    ) -> Any:
         """Return forecasts behind the end of the data, see `StateSpacePredictor.predict_frame`.
 
         Args:
             quantiles: Levels between 0 and 1.
+            hierarchy: Columns that name a series together, such as "region/shop", or a summing matrix: all sums are
+                forecast, too, see `tsforecast.forecast`.
             aggregate: Periods, such as "month", whose sums are forecast, too, see `tsforecast.forecast`.
         """
-        task = self._task(self._fitted("predict"))
-        if not aggregate:
+        task, tree = self._task(self._fitted("predict"), hierarchy=hierarchy), None
+        if hierarchy is None and not aggregate:
             return self._forecasts(task.latest, quantiles)
-        levels, periods = check_levels(quantiles), find_periods(aggregate, task)
-        found = with_all_sums(self.predictor_, task, None, periods, seed=self.seed)
-        return alike(forecast_frame(found, levels, (), columns_of(self.predictor_.columns)), self._given)
+        if hierarchy is not None:
+            tree, task = find_hierarchy(hierarchy, task, columns_of(self.columns).items)
+        levels, periods = check_levels(quantiles), find_periods(aggregate, task) if aggregate else []
+        found = with_all_sums(self.predictor_, task, tree, periods, seed=self.seed)
+        return alike(forecast_frame(found, levels, (), task.columns), self._given)
 
     def scenario(self, known: Any, quantiles: Sequence[float] = TENTHS) -> Any:
         """Return forecasts given what is assumed of the future.
@@ -162,9 +172,9 @@ class Forecaster:
             raise ValueError(f"{name} needs a forecaster that is fitted: call fit(frame) before {name}()")
         return self._data
 
-    def _task(self, data: pd.DataFrame, whole: bool = False) -> ForecastTask:
+    def _task(self, data: pd.DataFrame, whole: bool = False, hierarchy: Given | None = None) -> ForecastTask:
         """Return the series, at their common end for forecasts; or as they are, with covariates of any length."""
-        net, roles = self.predictor_, columns_of(self.predictor_.columns)
+        net, roles = self.predictor_, with_levels(columns_of(self.predictor_.columns), hierarchy)
         beyond = not whole or not roles.covariates
         split = (net.freq, net.prediction_length, None if beyond else 0)
         task = read_task(data, *split, columns=roles, beyond=beyond, categories=net.categories)

@@ -42,7 +42,7 @@ from tsforecast.data.calendar.frequency import period_alias
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
 from tsforecast.data.task import ended
 from tsforecast.evaluation.baselines import BASELINES, fit_baseline
-from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import MODELS
 from tsforecast.models.parts import bank_prior

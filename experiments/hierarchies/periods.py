@@ -33,8 +33,8 @@ from tsforecast.data.catalog import CATALOG
 from tsforecast.data.periods import UNITS, Periods, find_periods, step_name
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
 from tsforecast.data.tables.naming import PERIOD
-from tsforecast.forecasting.at_once import fitted
 from tsforecast.forecasting.coherent import Marginals, even_scores
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.reconciliation import Correlation, SumConditioning
 from tsforecast.forecasting.temporal import joint_forecasts, with_sums

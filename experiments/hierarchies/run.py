@@ -29,8 +29,8 @@ from tsforecast.cli.provenance import check_rows, provenance
 from tsforecast.data import Columns, ForecastTask, read_task
 from tsforecast.data.hierarchy import ALL, Hierarchy, find_hierarchy, with_levels
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
-from tsforecast.forecasting.at_once import fitted
 from tsforecast.forecasting.coherent import Joint, Marginals, coherent_forecasts
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.sum_models import forecasts_of_nodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -31,7 +31,7 @@ from tsforecast import StateSpaceEstimator, load_task
 from tsforecast.data import ForecastTask
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
 from tsforecast.data.task import ended
-from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.predictor import StateSpacePredictor
 
 TABLE = ROOT / "experiments" / "horizons" / "results" / "horizons.csv"

@@ -33,7 +33,7 @@ from tsforecast import StateSpaceEstimator, load_task
 from tsforecast.data import ForecastTask
 from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.quantiles import TENTHS, forecast_quantiles
-from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.default_model import fitted
 
 TABLE = ROOT / "experiments" / "joint" / "results" / "joint.csv"
 COLUMNS = ["task", "model", "targets", "seed", "sql", "energy", "crps_sum", "coverage_80", "cpu_s", "commit", "command"]

@@ -22,7 +22,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from experiments.tables import ROOT, fill, has_row
 from tsforecast.data import load_task
 from tsforecast.evaluation import score
-from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.quick_bank import conditioned
 from tsforecast.models.parts import bank_prior
 

@@ -11,7 +11,7 @@ import torch
 import tsforecast
 from tsforecast import StateSpaceEstimator
 from tsforecast.data import read_task
-from tsforecast.forecasting import at_once, histories, lengths
+from tsforecast.forecasting import default_model, histories, lengths
 from tsforecast.models.parts import bank_prior
 from tsforecast.models.parts.bank_members import AbstractBankDynamics
 
@@ -101,10 +101,10 @@ def test_the_same_seed_gives_the_same_forecasts(table):
 
 @pytest.mark.parametrize(("days", "halves"), [(900, False), (1100, True)])
 def test_an_issm_that_learns_stands_beside_the_bank_of_a_long_series_of_days(days, halves, monkeypatch):
-    monkeypatch.setattr(at_once, "_EPOCHS", 1)
+    monkeypatch.setattr(default_model, "_EPOCHS", 1)
     values = 10 + np.sin(2 * np.pi * np.arange(days) / 7) + np.random.default_rng(1).normal(0, 0.5, days)
     frame = pd.DataFrame({"timestamp": pd.date_range("2020-01-01", periods=days, freq="D"), "target": values})
-    predictor = at_once.fitted(read_task(frame, None, 14, 1))
+    predictor = default_model.fitted(read_task(frame, None, 14, 1))
     dynamics, known = predictor.prediction_net.dynamics, bank_prior.learnt("D")
     if halves:
         torch.testing.assert_close(dynamics.log_weight.exp(), torch.tensor([0.5, 0.5]))
@@ -123,7 +123,7 @@ def test_series_of_hours_decide_by_their_own_past(days, direct):
     values = 10 + 5 * np.sin(2 * np.pi * hours / 24) + np.random.default_rng(1).normal(0, 0.5, len(hours))
     frame = pd.DataFrame({"timestamp": pd.date_range("2020-01-01", periods=len(hours), freq="h"), "target": values})
     task = read_task(frame, None, 24, 1)
-    predictor = at_once.fitted(task)
+    predictor = default_model.fitted(task)
     dynamics, known = predictor.prediction_net.dynamics, bank_prior.learnt("h")
     assert predictor.direct == direct
     assert known is not None
@@ -139,7 +139,7 @@ def test_series_of_hours_decide_by_their_own_past(days, direct):
 @pytest.mark.usefixtures("few_steps")
 def test_categories_by_name_are_read_again(table, monkeypatch):
     """None of them is left out, as series are where there are many: what no series has would be unknown."""
-    monkeypatch.setattr(at_once, "_SERIES", 1)
+    monkeypatch.setattr(default_model, "_SERIES", 1)
     named = table.assign(city=table["shop"].map({"a": "Rome", "b": "Oslo", "c": "Bern"}))
     columns = {"item": "shop", "timestamp": "day", "target": "sales", "static_categories": ["city"]}
     found = tsforecast.forecast(named, horizon=2, columns=columns)

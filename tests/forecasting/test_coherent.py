@@ -9,11 +9,12 @@ from gluonts.model.forecast import SampleForecast
 from scipy import sparse, special
 
 import tsforecast
+from tsforecast import Forecaster
 from tsforecast.data import Columns, read_task
 from tsforecast.data.hierarchy import ALL, Hierarchy, find_hierarchy, with_levels
 from tsforecast.forecasting import coherent
-from tsforecast.forecasting.at_once import fitted
 from tsforecast.forecasting.coherent import Joint, Marginals, coherent_forecasts, joint_paths
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.reconciliation import Correlation
 
 STEPS, HORIZON = 40, 3
@@ -152,8 +153,13 @@ def test_short_series_move_together_as_their_changes(nodes, caplog):
     np.testing.assert_allclose(full, np.corrcoef(changes), atol=1e-8)
 
 
-def test_a_frame_of_forecasts_has_all_sums(frame):
-    found = tsforecast.forecast(frame, HORIZON, columns={"target": "sales"}, hierarchy="region/shop")
+@pytest.mark.parametrize("front", ["forecast", "Forecaster"])
+def test_a_frame_of_forecasts_has_all_sums(frame, front):
+    if front == "forecast":
+        found = tsforecast.forecast(frame, HORIZON, columns={"target": "sales"}, hierarchy="region/shop")
+    else:
+        shops = Forecaster(HORIZON, columns={"item": "shop", "target": "sales"}).fit(frame)
+        found = shops.predict(hierarchy="region/shop")
     assert list(found.columns[:4]) == ["region", "shop", "day", "mean"]
     assert len(found) == (1 + 3 + 5) * HORIZON
     means = found.pivot_table(index="day", columns=["region", "shop"], values="mean")
@@ -161,6 +167,9 @@ def test_a_frame_of_forecasts_has_all_sums(frame):
     np.testing.assert_allclose(means[(ALL, ALL)], shops.sum(axis=1), atol=1e-6)
     np.testing.assert_allclose(means[("S", ALL)], shops["S"].sum(axis=1), atol=1e-6)
     np.testing.assert_allclose(means[("W", ALL)], shops["W"]["E"], atol=1e-12)
+
+
+def test_series_of_a_hierarchy_end_together(frame):
     with pytest.raises(ValueError, match="start='common' with a hierarchy"):
         tsforecast.forecast(frame, HORIZON, columns={"target": "sales"}, hierarchy="region/shop", start="each")
 

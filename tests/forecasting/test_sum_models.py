@@ -11,7 +11,7 @@ from scipy import sparse
 from tsforecast.data.hierarchy import Hierarchy
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting import quick_bank, sum_models
-from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.sum_models import fitted_sums, forecasts_of_nodes
 
 WEEKS, HORIZON, NOISE = 3 * 52, 8, 0.01

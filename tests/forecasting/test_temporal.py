@@ -9,7 +9,7 @@ from gluonts.model.forecast import SampleForecast
 import tsforecast
 from tsforecast import Forecaster
 from tsforecast.data import Columns, read_task
-from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.temporal import joint_forecasts
 
 HORIZON = 9

@@ -8,7 +8,7 @@ import torch
 from statsmodels.tsa.statespace.mlemodel import MLEModel
 
 from tests.models.cases import HORIZON, entries_of, make_batch, make_model
-from tsforecast.models.parts.correlation import Correlation
+from tsforecast.core.correlation import Correlation
 from tsforecast.models.parts.joint_inference import JointInference
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}

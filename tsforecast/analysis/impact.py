@@ -22,7 +22,7 @@ from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import calendar_of
-from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.bounds import at_least, one_of
 from tsforecast.models.parts.component_names import component_names, parse_component, steps_in_cycle
 from tsforecast.models.transformations import TRANSFORMATIONS, transformation_of
 from tsforecast.wording import listed, option

@@ -22,8 +22,9 @@ from tsforecast.data.periods import find_periods
 from tsforecast.data.task import with_windows
 from tsforecast.evaluation.baselines import fit_baseline
 from tsforecast.evaluation.scores import score
-from tsforecast.forecasting.at_once import fitted, with_all_sums
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
+from tsforecast.forecasting.sum_models import with_all_sums
 from tsforecast.models import MODELS
 from tsforecast.plots import plot_forecasts, save_figure
 from tsforecast.wording import counted

@@ -16,9 +16,9 @@ from tsforecast.data.hierarchy import find_hierarchy, with_levels
 from tsforecast.data.known import with_room
 from tsforecast.data.periods import find_periods
 from tsforecast.data.tables.formats import names_in
-from tsforecast.forecasting.at_once import with_all_sums
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
+from tsforecast.forecasting.sum_models import with_all_sums
 from tsforecast.progress import follow
 from tsforecast.wording import counted, listed
 

@@ -21,7 +21,7 @@ from tsforecast.data.tables.roles import WIDE_TARGET, Columns
 from tsforecast.data.task import ForecastTask, instances
 from tsforecast.evaluation.baselines import BASELINES
 from tsforecast.evaluation.report import fit_named
-from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.refit import Train, refitted, trained_once

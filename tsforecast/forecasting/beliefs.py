@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tsforecast.core import Gaussian
+from tsforecast.core.correlation import Correlation
 from tsforecast.core.particles.state import ParticleState
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import BEGINNING, place_of, placed, saved_place
@@ -22,7 +23,6 @@ from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.models import FORMAT, AbstractForecaster, Belief, Series
 from tsforecast.models.continuous import TIMED
-from tsforecast.models.parts.correlation import Correlation
 from tsforecast.models.records import BankState, JointState, PoolState
 
 

@@ -29,7 +29,7 @@ from tsforecast.forecasting.selection import Selection
 from tsforecast.forecasting.training import fit
 from tsforecast.forecasting.trials import WEIGHTS
 from tsforecast.models import AbstractForecaster
-from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.bounds import at_least, one_of
 from tsforecast.wording import listed
 
 _UNKNOWN = "D"  # the frequency by which options are checked while that of the data is not known

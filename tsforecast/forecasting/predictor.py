@@ -14,14 +14,11 @@ from gluonts.model.predictor import Predictor, RepresentablePredictor
 from tsforecast.core.devices import find_device
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.effects.effects import Effects
-from tsforecast.data.hierarchy import Given, Hierarchy, find_hierarchy, with_levels
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
-from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import Prepare
-from tsforecast.forecasting.coherent import coherent_forecasts
 from tsforecast.forecasting.direct import check_share
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.imputation import imputed
@@ -172,7 +169,6 @@ class StateSpacePredictor(RepresentablePredictor):
         start: str = "common",
         at: Any = None,
         every: str | None = None,
-        hierarchy: Given | None = None,
     ) -> Any:
         """Return forecasts as a frame, with a row for each series and step.
 
@@ -185,8 +181,6 @@ class StateSpacePredictor(RepresentablePredictor):
             start: As `predict` takes it.
             at: On a clock, the times of the forecasts, see `TimedHistories.asked_of`.
             every: On a clock, the distance of the times, such as "10min".
-            hierarchy: Columns of a frame that nest, such as "region/shop", or a summing matrix, see
-                `tsforecast.data.hierarchy`: all sums are forecast, too, and add up.
 
         Returns:
             The columns of series and time stamps as the frame has them (`item_id` where it has none, `timestamp` where
@@ -197,8 +191,6 @@ class StateSpacePredictor(RepresentablePredictor):
             ValueError: As `predict` does, or if a level is not between 0 and 1.
         """
         levels, given, dataset = check_levels(quantiles), dataset, as_pandas(dataset)
-        if hierarchy is not None:
-            return alike(self._frame_of_sums(dataset, hierarchy, levels, num_samples, columns, start), given)
         if self.is_on_clock and num_samples is None and start == "common":
             return alike(self.on_clock.frame(dataset, at, every, levels, columns), given)
         if self.is_on_clock or at is not None or every is not None:
@@ -210,38 +202,6 @@ class StateSpacePredictor(RepresentablePredictor):
         if not frames:
             raise ValueError("the data set is empty: expected at least one series")
         return alike(pd.concat(frames, ignore_index=True), given)
-
-    def _frame_of_sums(
-        self,
-        dataset: Any,
-        hierarchy: Given,
-        levels: tuple[float, ...],
-        num_samples: int | None,
-        columns: Any,
-        start: str,
-    ) -> pd.DataFrame:
-        if self.is_on_clock or not isinstance(dataset, pd.DataFrame) or start != "common":
-            raise ValueError("a hierarchy goes with a DataFrame of series on a grid, and start='common'")
-        roles = columns_of(self.columns if columns is None else columns)
-        levelled, horizon = with_levels(roles, hierarchy), self.prediction_length
-        task = read_task(dataset, self.freq, horizon, columns=levelled, beyond=True)
-        tree, nodes = find_hierarchy(hierarchy, task.ending_together(), roles.items)
-        return forecast_frame(self.predict_sums(nodes, tree, num_samples), levels, (), task.columns)
-
-    def predict_sums(
-        self, nodes: ForecastTask, tree: Hierarchy, num_samples: int | None = None, seed: int = 0
-    ) -> list[SampleForecast]:
-        """Return forecasts that add up, of all sums and series of a hierarchy; see `coherent_forecasts`.
-
-        Args:
-            nodes: The task of its nodes, as `find_hierarchy` gives it.
-            tree: The hierarchy.
-            num_samples: Number of sample paths; None for as many as there is room for.
-            seed: Of the paths.
-        """
-        from tsforecast.forecasting.sum_models import forecasts_of_nodes  # which imports this module
-
-        return coherent_forecasts(forecasts_of_nodes(self, nodes, tree, seed), nodes, tree, num_samples, seed)
 
     def read(
         self,

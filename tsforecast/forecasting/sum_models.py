@@ -1,19 +1,22 @@
 """Models of sums: a bank of their own, because sums have less noise and clearer seasons than their series."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gluonts.model.forecast import Forecast
+from gluonts.model.forecast import Forecast, SampleForecast
 
 from tsforecast.data.hierarchy import Hierarchy
+from tsforecast.data.periods import Periods
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.at_once import fitted
+from tsforecast.forecasting.coherent import coherent_forecasts
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import window_is_short
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.quick_bank import learnt_in_part
+from tsforecast.forecasting.temporal import joint_forecasts, with_sums
 
 log = logging.getLogger(__name__)
 
@@ -61,3 +64,28 @@ def forecasts_of_nodes(
         return [next(parts[kind]) for kind in is_sum]
 
     return predict
+
+
+def with_all_sums(
+    predictor: StateSpacePredictor,
+    task: ForecastTask,
+    tree: Hierarchy | None,
+    periods: Sequence[Periods] = (),
+    num_samples: int | None = None,
+    seed: int = 0,
+) -> list[SampleForecast]:
+    """Return forecasts of series, and of their sums in a hierarchy and over periods, which add up.
+
+    Args:
+        predictor: Of the series.
+        task: The series, or nodes of the hierarchy, which end together.
+        tree: The hierarchy; None for none.
+        periods: Whose sums are forecast, see `tsforecast.data.periods.find_periods`.
+        num_samples: Number of sample paths; None for as many as there is room for.
+        seed: Of the paths.
+    """
+    if tree is None:
+        found: Iterable[SampleForecast] = joint_forecasts(predictor, task, num_samples, seed)
+    else:
+        found = coherent_forecasts(forecasts_of_nodes(predictor, task, tree, seed), task, tree, num_samples, seed)
+    return [*(with_sums(found, periods, task.freq) if periods else found)]

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.bounds import one_of
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.bank_inference import BankInference
 from tsforecast.models.parts.bank_members import AbstractBankDynamics
 from tsforecast.models.parts.bank_prior import begin, learnt
-from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.component_names import structures_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics

@@ -1,8 +1,8 @@
 """Forecasters in continuous time: the same filter where series tick unevenly, each by a clock of its own."""
 
 from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.bounds import at_least, one_of
 from tsforecast.models.options import RECORDS
-from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.continuous_dynamics import TimedGLSDynamics, TimedISSMDynamics
 from tsforecast.models.parts.continuous_regimes import TimedRegimeDynamics
 from tsforecast.models.parts.continuous_switching import TimedSwitchingDynamics

@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.bounds import at_least
 from tsforecast.models.options import RECORDS
-from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.exact import AbstractLinearDynamics, ExactInference
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.optimisation import Training

@@ -9,9 +9,9 @@ from torch import Tensor
 from tsforecast.core.particles.given_switches import linear_given_switches
 from tsforecast.core.sampled_evidence import sampled_evidence
 from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.bounds import at_least
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import check_auxiliary, make_auxiliary
-from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.dense import ADVICE, DenseBases, dense_groups
 from tsforecast.models.parts.frames import begin_at_components
 from tsforecast.models.parts.monte_carlo import ParticleInference

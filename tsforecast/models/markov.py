@@ -3,8 +3,8 @@
 import dataclasses
 
 from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.bounds import at_least, one_of
 from tsforecast.models.options import RECORDS
-from tsforecast.models.parts.bounds import at_least, one_of
 from tsforecast.models.parts.markov_counts import LIKELIHOODS, MarkovCountDynamics
 from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics, MarkovDynamics, RegimeOptions, parts_of
 from tsforecast.models.parts.markov_inference import MarkovInference

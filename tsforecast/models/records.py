@@ -8,10 +8,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tsforecast.core import Gaussian
+from tsforecast.core.correlation import Correlation
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.particles.state import ParticleState
-from tsforecast.models.parts.bounds import above_zero, at_least
-from tsforecast.models.parts.correlation import Correlation
+from tsforecast.models.bounds import above_zero, at_least
 
 Batch = dict[str, Any]
 

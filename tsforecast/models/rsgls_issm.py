@@ -1,9 +1,9 @@
 """Switching innovation state-space model: level, trend and seasons, with noises that a switch sets."""
 
 from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.bounds import one_of
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import Auxiliary
-from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.categories import begin_of
 from tsforecast.models.parts.component_names import component_names
 from tsforecast.models.parts.dense import DenseSwitch

@@ -1,9 +1,9 @@
 """Switching Gaussian linear systems with dense base matrices: SGLS, RSGLS and ARSGLS (Kurle et al. 2020)."""
 
 from tsforecast.models.base import AbstractForecaster
+from tsforecast.models.bounds import one_of
 from tsforecast.models.options import RECORDS
 from tsforecast.models.parts.auxiliary import Auxiliary, check_auxiliary, make_auxiliary
-from tsforecast.models.parts.bounds import one_of
 from tsforecast.models.parts.categories import begin_of
 from tsforecast.models.parts.dense import ADVICE, DenseSwitch, dense_groups
 from tsforecast.models.parts.frames import begin_at_components

@@ -10,7 +10,7 @@ from tsforecast.core import Gaussian
 from tsforecast.core.linalg import cholesky, matvec
 from tsforecast.core.particles.proposals import DiagonalGaussian
 from tsforecast.core.torch_internals import normal
-from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.bounds import at_least
 from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE, diagonal, variance
 from tsforecast.models.parts.optimisation import AuxiliaryTraining
 from tsforecast.models.parts.units import Units

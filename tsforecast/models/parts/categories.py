@@ -6,7 +6,7 @@ import torch
 
 from tsforecast.core.regimes.chain import stationary
 from tsforecast.core.regimes.em import SwitchingRegression
-from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.bounds import at_least, one_of
 from tsforecast.models.parts.log_scales import LARGEST_LOG_SCALE
 from tsforecast.models.parts.markov_fit import Kind, fit, lags_of, ordered, regression
 from tsforecast.models.parts.monte_carlo import ParticleInference

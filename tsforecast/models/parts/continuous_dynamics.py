@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tsforecast.core import Gaussian
 from tsforecast.core.continuous import AbstractSDE, DenseSDE, over_gaps, stable_drift
-from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.bounds import at_least
 from tsforecast.models.parts.continuous_structure import TimedStructure
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import LinearModel

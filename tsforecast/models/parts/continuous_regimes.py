@@ -11,7 +11,7 @@ from tsforecast.core.continuous import JumpChain
 from tsforecast.core.gaussian import unbind
 from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.particles.filtering import Regime
-from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.bounds import at_least
 from tsforecast.models.parts.continuous_dynamics import TimedGLSDynamics
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics

@@ -9,7 +9,7 @@ from tsforecast.core.continuous import OrnsteinUhlenbeck
 from tsforecast.core.particles.filtering import Regime
 from tsforecast.core.particles.proposals import DiagonalGaussian
 from tsforecast.core.particles.switching import GaussianSwitching
-from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.bounds import at_least
 from tsforecast.models.parts.continuous_dynamics import TimedISSMDynamics
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics

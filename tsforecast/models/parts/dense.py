@@ -10,8 +10,8 @@ from torch import Tensor
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.seasonal import Season
+from tsforecast.models.bounds import at_least
 from tsforecast.models.parts.auxiliary import Auxiliary
-from tsforecast.models.parts.bounds import at_least
 from tsforecast.models.parts.component_names import component_names, parse_component
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics, issm_beside

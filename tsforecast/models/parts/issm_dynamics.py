@@ -7,7 +7,7 @@ from tsforecast.core.composed import beside, compose
 from tsforecast.core.structural import ISSM
 from tsforecast.core.system import AbstractLinearSystem, LinearSystem
 from tsforecast.data.calendar.frequency import calendar_unit
-from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.bounds import at_least, one_of
 from tsforecast.models.parts.exact import AbstractLinearDynamics
 from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.step_inputs import season_codes

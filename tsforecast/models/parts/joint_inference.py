@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tsforecast.core import Gaussian
+from tsforecast.core.correlation import Correlation, block_cov
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.linalg import cholesky
 from tsforecast.core.torch_internals import normal
 from tsforecast.models.parts.bank_paths import draw
-from tsforecast.models.parts.correlation import Correlation, block_cov
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, AbstractLinearMixture
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.stretch import Stretch

@@ -15,7 +15,7 @@ from tsforecast.core.regimes.counts import SwitchingCounts
 from tsforecast.core.regimes.em import SwitchingRegression
 from tsforecast.core.regimes.stages import spread, staged
 from tsforecast.core.torch_internals import constant
-from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics
 from tsforecast.models.parts.markov_fit import lags_of
 from tsforecast.models.parts.markov_system import Markov, System

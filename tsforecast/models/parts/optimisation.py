@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tsforecast.models.parts.bounds import above_zero, at_least, one_of
+from tsforecast.models.bounds import above_zero, at_least, one_of
 
 OBJECTIVES = ("likelihood", "crps")
 

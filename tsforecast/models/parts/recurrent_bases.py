@@ -9,7 +9,7 @@ from tsforecast.core.composed import beside, compose_steps
 from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.recurrent import RecurrentSwitching
-from tsforecast.models.parts.bounds import at_least
+from tsforecast.models.bounds import at_least
 from tsforecast.models.parts.dense import DenseBases, linear_part, prior_over
 from tsforecast.models.parts.frames import AbstractFrameDynamics
 from tsforecast.models.parts.inference import LinearModel

@@ -15,7 +15,7 @@ from tsforecast.core.linear import DiagonalLinearGaussian
 from tsforecast.core.particles.categorical import CategoricalSwitching
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
 from tsforecast.core.particles.switching import GaussianSwitching
-from tsforecast.models.parts.bounds import one_of
+from tsforecast.models.bounds import one_of
 from tsforecast.models.parts.dense import DenseBases, DenseStep, DenseSwitch, linear_part, prior_over
 from tsforecast.models.parts.frames import AbstractFrameDynamics
 from tsforecast.models.parts.inference import LinearModel

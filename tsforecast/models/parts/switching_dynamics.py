@@ -9,7 +9,7 @@ from torch import Tensor
 from tsforecast.core import Gaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem
 from tsforecast.core.particles.resampling import GRADIENTS
-from tsforecast.models.parts.bounds import at_least, one_of
+from tsforecast.models.bounds import at_least, one_of
 from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
 from tsforecast.models.parts.issm_dynamics import ISSMDynamics
 from tsforecast.models.records import Series, TimeSlice

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core.torch_internals import is_transformed
-from tsforecast.models.parts.bounds import one_of
+from tsforecast.models.bounds import one_of
 from tsforecast.models.records import Batch, Belief, DataSpec, TimeSlice
 from tsforecast.models.transformations import TRANSFORMATIONS, transformation_of
 
