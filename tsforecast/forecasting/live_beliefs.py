@@ -1,7 +1,7 @@
 """Beliefs that are kept: filtered once, moved on by what is new, forecast from at any time, saved and read."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -14,8 +14,8 @@ from tsforecast.core import Gaussian
 from tsforecast.core.particles.state import ParticleState
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.checks import as_numbers
-from tsforecast.models import Belief, Series
-from tsforecast.models.records import BankState, JointState, PoolState
+from tsforecast.models import Belief
+from tsforecast.models.records import PoolState
 from tsforecast.wording import counted
 
 _LARGEST_EXPONENT = 1075  # of float64
@@ -101,19 +101,14 @@ def split(belief: Belief) -> list[Belief]:
 
 def own_covariances(belief: Belief) -> Belief:
     """Return the belief with a covariance for each series, also where it was shared."""
-    state = belief.state
-    wide: Gaussian | ParticleState | BankState | PoolState | JointState
+    state: Any = belief.state  # banks and joint models have such covariances already
     if isinstance(state, Gaussian):
-        wide = _expanded(state, (len(belief.location),))
-    elif isinstance(state, BankState):
-        wide = state
+        state = _expanded(state, (len(belief.location),))
     elif isinstance(state, PoolState):
-        wide = PoolState(tuple(own_covariances(member) for member in state.members))
-    elif isinstance(state, JointState):
-        wide = state
-    else:
-        wide = replace(state, state=_expanded(state.state, tuple(state.log_weight.shape)))
-    return replace(belief, state=wide)
+        state = PoolState(tuple(own_covariances(member) for member in state.members))
+    elif isinstance(state, ParticleState):
+        state = replace(state, state=_expanded(state.state, tuple(state.log_weight.shape)))
+    return replace(belief, state=state)
 
 
 def _expanded(state: Gaussian, batch: tuple[int, ...]) -> Gaussian:
@@ -124,22 +119,11 @@ def _expanded(state: Gaussian, batch: tuple[int, ...]) -> Gaussian:
 def map_series(function: Callable[[Sequence[Tensor], int], Tensor], beliefs: list[Belief]) -> Belief:
     """Return a belief by a function of corresponding tensors and their dimension of series."""
 
-    def of(parts: Sequence[Any], dim: int) -> Any:
-        return None if parts[0] is None else function(parts, dim)
+    def of(*parts: Any, first: int = 0) -> Any:
+        if isinstance(parts[0], ParticleState):
+            return pytree.tree_map(lambda *each: of(*each, first=1), *parts)
+        if parts[0] is None:
+            return None
+        return function(parts, min(first, parts[0].ndim - 1))  # a flag of particles has series alone
 
-    states: list[Any] = [belief.state for belief in beliefs]
-    if isinstance(states[0], Gaussian):
-        state: Any = Gaussian(of([s.mean for s in states], 0), of([s.cov for s in states], 0))
-    elif isinstance(states[0], BankState | JointState):
-        state = pytree.tree_map(lambda *parts: of(parts, 0), *states)
-    elif isinstance(states[0], PoolState):
-        members = zip(*(s.members for s in states), strict=True)
-        state = PoolState(tuple(map_series(function, list(each)) for each in members))
-    else:
-        given = Gaussian(of([s.state.mean for s in states], 1), of([s.state.cov for s in states], 1))
-        names = [field.name for field in fields(ParticleState) if field.name not in ("state", "begun")]
-        parts = {name: of([getattr(s, name) for s in states], 1) for name in names}
-        state = ParticleState(**parts, state=given, begun=of([s.begun for s in states], 0))
-    kept = {field.name: of([getattr(b.series, field.name) for b in beliefs], 0) for field in fields(Series)}
-    others = {name: of([getattr(b, name) for b in beliefs], 0) for name in ("location", "scale", "memory", "seen")}
-    return Belief(state=state, series=Series(**kept), **others)
+    return pytree.tree_map(of, *beliefs, is_leaf=lambda part: isinstance(part, ParticleState))
