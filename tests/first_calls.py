@@ -61,8 +61,8 @@ def _first(function: FunctionType, look: Callable[[], Callable[..., Any]]) -> Ca
         __tracebackhide__ = True
         nonlocal looked, most, test, calls
         if test != _tests:
-            test, calls = _tests, 0
-        if calls >= most or jaxtyping.config.jaxtyping_disable:
+            test, calls = _tests, most if jaxtyping.config.jaxtyping_disable else 0
+        if calls >= most:
             return function(*args, **kwargs)
         calls += 1
         if looked is None:
