@@ -62,6 +62,16 @@ def test_few_windows_are_measured_too_and_refused(monkeypatch):
         estimator.train(entries)
 
 
+def test_many_lags_are_measured_before_regimes_are_looked_for(monkeypatch):
+    entries = [{"item_id": "a", "start": pd.Period("2024-01-01", "D"), "target": np.arange(90.0) % 7}]
+    quiet = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
+    estimator = StateSpaceEstimator("markov", "D", 5, order=12, seed=0, trainer_kwargs=quiet)
+    monkeypatch.setattr("tsforecast.forecasting.resolution.regime_options", lambda *_: pytest.fail("was looked for"))
+    monkeypatch.setattr(memory, "_machine", lambda: 1000.0)
+    with pytest.raises(ValueError, match=r"for one window.*a lower --order"):
+        estimator.train(entries)
+
+
 def test_what_a_step_would_keep_is_counted_and_let_go():
     """Each storage counts once, also where a later one lies at the address of an earlier one."""
     weights = torch.ones(1000, requires_grad=True)
