@@ -135,7 +135,7 @@ def _unchecked_programs(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Writes pictures without making room for their labels, which draws each several times; they keep their pixels.
+    """Writes pictures without looking for room for labels and titles, which draws each several times.
 
     Matplotlib's layout is the same code for all: modules that ask how figures look have it.
     """
@@ -150,7 +150,7 @@ def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
             return
         figure.set_layout_engine("none")
         for axes in figure.axes:
-            axes._autotitlepos = False  # a title above labels of the axis would be looked for: we have none there
+            axes._autotitlepos = axes.xaxis._autolabelpos = axes.yaxis._autolabelpos = False
         figure.dpi = options.get("dpi", figure.dpi)
         FigureCanvasAgg(figure).print_png(target)
 
