@@ -110,7 +110,7 @@ def _unchecked() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_steps(pytestconfig: pytest.Config) -> None:
-    """Has them before the first test: bytes and bits of two runs would differ if one was without them."""
+    """Waits until they are compiled: bytes and bits of two runs would differ if one was without them."""
     pytestconfig.stash[_BUILDING].join()
     gc.enable()
     gc.set_threshold(10_000, 10, 10)
