@@ -3,6 +3,8 @@ import gc
 import logging
 import os
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,6 @@ from typing import Any
 import _pytest.logging
 import jaxtyping
 import pytest
-import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from tests import first_calls
 
@@ -23,17 +22,47 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Imports Lightning where tests run: its log keeps the stderr of its import, which must not be that of a test."""
-    if not config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
-        gc.disable()  # while modules are imported: what they make stays
-        import lightning.pytorch  # noqa: F401
-        from lightning.fabric.utilities import registry
+    """Imports what takes seconds where tests run, and not in the process that hands tests to others.
 
-        # Every trainer would look through all installed packages for plugins.
-        registry.entry_points = functools.cache(registry.entry_points)
+    Lightning's log keeps the stderr of its import, which must not be that of a test.
+    """
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return
+    gc.disable()  # while modules are imported: what they make stays
+    import torch
+
+    from tsforecast.core import kernels  # types are looked at from here on
+
+    building = threading.Thread(target=_built_once, args=(kernels.build, getattr(config, "workerinput", {})))
+    building.start()
+    config.stash[_BUILDING] = building
+    import lightning.pytorch  # noqa: F401
+    from lightning.fabric.utilities import registry
+
+    # Every trainer would look through all installed packages for plugins.
+    registry.entry_points = functools.cache(registry.entry_points)
     for backend in (torch.cuda, torch.mtia, torch.xpu):  # a seed would wait for a device, with the stack of its call
         if not backend.is_available():
             backend.manual_seed_all = lambda seed: None
+
+
+_BUILDING = pytest.StashKey[threading.Thread]()
+
+
+def _built_once(build: Any, worker: dict[str, Any]) -> None:
+    """Compiles the steps of filters while tests are collected, in one process for all."""
+    from torch.utils.file_baton import FileBaton
+
+    run = worker.get("testrunuid", os.getpid())
+    baton = FileBaton(str(Path(tempfile.gettempdir(), f"tsforecast-kernels-{run}")))
+    if not baton.try_acquire():
+        baton.wait()
+        build()
+        return
+    try:
+        build()
+    finally:
+        baton.release()
 
 
 class _CatchingRoot(_pytest.logging.catching_logs):
@@ -65,6 +94,8 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture
 def float64():
     """Tensors are made in double precision."""
+    import torch
+
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -78,11 +109,9 @@ def _unchecked() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled_steps() -> None:
-    """Builds them before the first test: bytes and bits of two runs would differ if one was without them."""
-    from tsforecast.core import kernels  # types are looked at from here on
-
-    kernels.build()
+def _compiled_steps(pytestconfig: pytest.Config) -> None:
+    """Waits until they are compiled: bytes and bits of two runs would differ if one was without them."""
+    pytestconfig.stash[_BUILDING].join()
     gc.enable()
     gc.set_threshold(10_000, 10, 10)
     gc.freeze()  # half a million objects of the libraries stay: to look through them takes a third of a second
@@ -106,10 +135,13 @@ def _unchecked_programs(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Writes pictures without making room for their labels, which draws each several times; they keep their pixels.
+    """Writes pictures without looking for room for labels and titles, which draws each several times.
 
     Matplotlib's layout is the same code for all: modules that ask how figures look have it.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     whole = Figure.savefig
 
     def once(figure: Figure, target: Any, **options: Any) -> None:
@@ -117,6 +149,8 @@ def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
             whole(figure, target, **options)
             return
         figure.set_layout_engine("none")
+        for axes in figure.axes:
+            axes._autotitlepos = axes.xaxis._autolabelpos = axes.yaxis._autolabelpos = False
         figure.dpi = options.get("dpi", figure.dpi)
         FigureCanvasAgg(figure).print_png(target)
 

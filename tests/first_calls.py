@@ -1,87 +1,94 @@
 """Types are checked in the first calls of each function in each test: to check takes as long as the work."""
 
 import collections
+import dataclasses
 import functools
 import inspect
-import sys
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, get_args
 
 import jaxtyping
-from beartype import beartype
 
-Empty = inspect.Signature.empty
+Checker = Callable[..., Callable[..., Any]]
+
 _CALLS = 3
 _tests = 0
-_known: list[FunctionType] = []
 _decorated: collections.Counter[CodeType] = collections.Counter()
+_checks: dict[tuple[CodeType, bool], Callable[..., Any]] = {}  # of functions within functions, made once
 
 
 def another_test() -> None:
     """Begin to count anew."""
     global _tests
     _tests += 1
-    for function in _known:
-        function.__dict__.pop("__no_type_check__", None)
-    _known.clear()
     _decorated.clear()
 
 
-def checked(function: Callable[..., Any]) -> Callable[..., None]:
-    """Return a function that looks at the types of its arguments in the first calls: a checker for `jaxtyping`.
+def decorate_first(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
+    """Return jaxtyping's decorator for the first calls of a test; it is applied where there is one.
 
-    It asks for the parameters before a call, and for all types behind it: where a result has a type, that is enough.
-    Where no type has a shape, as pyright can look at it, one call is enough.
+    To apply it takes a millisecond, and there are ten thousand functions.
     """
-    look = functools.cache(lambda: beartype(function))  # a millisecond each, for ten thousand functions
-    most = _CALLS if any(_has_shape(hint) for hint in function.__annotations__.values()) else 1
-    test, calls = 0, 0
-    comes_again: bool | None = None
+
+    def decorate(function: Any = None, *, typechecker: Checker) -> Any:
+        if function is None:
+            return functools.partial(decorate, typechecker=typechecker)
+        if inspect.isclass(function):
+            if dataclasses.is_dataclass(function) and not hasattr(function.__init__, "__wrapped__"):
+                function.__init__ = decorate(function.__init__, typechecker=typechecker)
+            return function
+        if not function.__annotations__:
+            return function
+        if "<locals>" in function.__qualname__:
+            # Each call of the outer function makes these again: they are left as they are after the first of a test.
+            if jaxtyping.config.jaxtyping_disable or _decorated[function.__code__] == _CALLS:
+                return function
+            _decorated[function.__code__] += 1
+        return _first(
+            function, lambda: jaxtyped(function, typechecker=functools.partial(_checked, typechecker, function))
+        )
+
+    return decorate
+
+
+def _first(function: FunctionType, look: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """Return a function whose types are looked at in the first calls; where none has a shape, one call is enough."""
+    looked, most, test, calls = None, _CALLS, 0, 0
 
     @functools.wraps(function)
-    def first(*args: Any, **kwargs: Any) -> None:
-        nonlocal test, calls, comes_again
-        if comes_again is None:
-            caller = sys._getframe(1).f_locals
-            comes_again = caller.get("param_fn") is first and caller["full_signature"].return_annotation is not Empty
-        if comes_again:
-            return
+    def first(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        nonlocal looked, most, test, calls
         if test != _tests:
-            test, calls = _tests, 0
-        if calls < most:
-            calls += 1
-            look()(*args, **kwargs)
-        else:
-            # What jaxtyping does around a check takes longer than the check. It passes by functions with this mark.
-            # They are not handed to a checker: the caller's frame knows them.
-            known = sys._getframe(1).f_locals.get("fn")
-            if isinstance(known, FunctionType):
-                known.__no_type_check__ = True
-                _known.append(known)
+            test, calls = _tests, most if jaxtyping.config.jaxtyping_disable else 0
+        if calls >= most:
+            return function(*args, **kwargs)
+        calls += 1
+        if looked is None:
+            looked = look()
+            most = _CALLS if any(map(_has_shape, function.__annotations__.values())) else 1
+        return looked(*args, **kwargs)
 
     return first
+
+
+def _checked(typechecker: Checker, function: FunctionType, made: FunctionType) -> Callable[..., Any]:
+    """Return the check of what jaxtyping makes of a function: one of parameters alone, and one with the result.
+
+    It asks the first before a call, and the other behind it: where a result has a type, that one is enough.
+    """
+    has_result = made.__code__.co_kwonlyargcount > function.__code__.co_kwonlyargcount
+    if not has_result and "return" in function.__annotations__:
+        return lambda *_, **__: None
+    if "<locals>" not in function.__qualname__:
+        return typechecker(made)
+    key = function.__code__, has_result
+    if key not in _checks:
+        _checks[key] = typechecker(made)
+    return _checks[key]
 
 
 def _has_shape(hint: Any) -> bool:
     is_array = isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray)
     return is_array or any(map(_has_shape, get_args(hint)))
-
-
-def decorate_first(jaxtyped: Callable[..., Any]) -> Callable[..., Any]:
-    """Return jaxtyping's decorator, which leaves functions within functions as they are after the first of a test.
-
-    Each call of the outer function makes and decorates them again, which takes as long as a dozen of their calls.
-    """
-
-    @functools.wraps(jaxtyped)
-    def decorate(function: Any = None, **options: Any) -> Any:
-        if function is None:
-            return functools.partial(decorate, **options)
-        if isinstance(function, FunctionType) and "<locals>" in function.__qualname__:
-            if jaxtyping.config.jaxtyping_disable or _decorated[function.__code__] == _CALLS:
-                return function
-            _decorated[function.__code__] += 1
-        return jaxtyped(function, **options)
-
-    return decorate

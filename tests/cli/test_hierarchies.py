@@ -5,8 +5,15 @@ import pandas as pd
 import pytest
 
 from tsforecast.cli import main
+from tsforecast.forecasting import quick_bank
 
 ALL = "(all)"
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch):
+    """Banks of sums learn little: forecasts add up whatever they have learnt."""
+    monkeypatch.setattr(quick_bank, "_STEPS", 4)
 
 
 @pytest.fixture(scope="module")

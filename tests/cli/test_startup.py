@@ -79,10 +79,12 @@ from tsforecast.cli import main
 assert main(["forecast", "sales.csv", "--horizon", "6"]) == 0
 heavy = {"lightning", "torchmetrics", "torch._dynamo", "sympy", "scipy", "statsforecast", "sklearn"}
 assert not heavy & {*sys.modules}, heavy & {*sys.modules}
+import tsforecast.cli.bandit, tsforecast.cli.optimise, tsforecast.cli.stream
+assert not {"lightning", "gluonts.torch", "statsforecast"} & {*sys.modules}
 """
 
 
-def test_forecasts_at_once_import_nothing_that_trains(tmp_path):
+def test_forecasts_at_once_and_commands_of_learners_import_nothing_that_trains(tmp_path):
     months = [
         f"{2020 + month // 12}-{month % 12 + 1:02}-01,{100 + month + 9 * (month % 12 == 11)}" for month in range(36)
     ]
@@ -91,15 +93,6 @@ def test_forecasts_at_once_import_nothing_that_trains(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "sales-forecasts.csv").is_file()
     assert (tmp_path / "sales-forecasts.png").is_file()
-
-
-def test_commands_of_learners_import_nothing_that_trains_forecasters():
-    script = (
-        "import sys, tsforecast.cli.bandit, tsforecast.cli.optimise, tsforecast.cli.stream\n"
-        "assert not {'lightning', 'gluonts.torch', 'statsforecast'} & {*sys.modules}"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,7 @@ def test_learning_on_helps_after_a_break_and_does_no_harm_before():
         "issm", epochs=10, components="level", context_length=120, scaling="none",
         transformation="none", clip="none", objective="likelihood",  # without a prior, as the learner is
     ).train(task.train)  # fmt: skip
+    predictor.batch_size = len(task.entries)  # a period is one step of the learner
     result = rolling(AdaptivePredictor(predictor, Adaptation(variance=0.3)), task, num_samples=50)
     still = rolling(AdaptivePredictor(predictor), task, num_samples=50, frozen=True)
     assert still.windows["moved"].tolist() == [0.0] * task.windows

@@ -7,10 +7,13 @@ from sklearn.linear_model import Ridge
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.analysis.explain import explain
+from tsforecast.data import ForecastTask
 from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.past import PAST
+from tsforecast.forecasting.adaptation import AdaptivePredictor
 from tsforecast.forecasting.direct import Directs, _ridge, direct_forecast, has_days, is_long
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
+from tsforecast.forecasting.rolling import rolling
 from tsforecast.forecasting.serialization import RECORD
 
 DAY, HORIZON = 24, 30
@@ -193,6 +196,18 @@ def test_what_is_of_the_model_alone_is_said(entries, pair, caplog):
     np.testing.assert_allclose(alone.quantile(0.9), model.quantile(0.9), rtol=1e-4)
     said = [record.message for record in caplog.records if "of the model alone" in record.message]
     assert [one.split(" of ")[0] for one in said] == ["forecasts from beliefs are", "parts are those"]
+
+
+def test_learning_on_changes_the_model_beside_direct_forecasts(entries, pair, caplog):
+    caplog.set_level("INFO")
+    task = ForecastTask("hours", "h", HORIZON, 2, entries[:1])
+    for one in pair:
+        result = rolling(AdaptivePredictor(one), task, 20)
+        assert result.windows["moved"].iloc[1] > 0
+        for forecast in result.forecasts:
+            assert forecast.weights.get("regression on days", 0.0) == pytest.approx(one.direct)
+    said = [message for message in caplog.messages if "of the model alone" in message]
+    assert [one.split(":")[0] for one in said] == ["what periods teach are parameters of the model alone"]
 
 
 def test_saved_and_read_it_forecasts_the_same(entries, pair, tmp_path):

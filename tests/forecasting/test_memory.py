@@ -58,7 +58,17 @@ def test_few_windows_are_measured_too_and_refused(monkeypatch):
     quiet = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
     estimator = StateSpaceEstimator("issm", "D", 5, components="level", seed=0, batch_size=1, trainer_kwargs=quiet)
     monkeypatch.setattr(memory, "_machine", lambda: 1000.0)
-    with pytest.raises(ValueError, match="for one window, more than half of this machine's memory"):
+    with pytest.raises(ValueError, match="for one window, half of this machine's memory"):
+        estimator.train(entries)
+
+
+def test_many_lags_are_measured_before_regimes_are_looked_for(monkeypatch):
+    entries = [{"item_id": "a", "start": pd.Period("2024-01-01", "D"), "target": np.arange(90.0) % 7}]
+    quiet = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
+    estimator = StateSpaceEstimator("markov", "D", 5, order=12, seed=0, trainer_kwargs=quiet)
+    monkeypatch.setattr("tsforecast.forecasting.resolution.regime_options", lambda *_: pytest.fail("was looked for"))
+    monkeypatch.setattr(memory, "_machine", lambda: 1000.0)
+    with pytest.raises(ValueError, match=r"for one window.*a lower --order"):
         estimator.train(entries)
 
 
@@ -81,3 +91,23 @@ def test_what_a_step_would_keep_is_counted_and_let_go():
     found = bytes_of_step(Module, iter([{"past_target": torch.zeros(2, 3)}]))
     assert found == int(memory._BEHIND * 50 * 4000 / 2)
     assert sum(storage() is not None for storage in there) <= 1
+
+
+def test_a_count_beyond_the_machine_ends_it(monkeypatch):
+    """Else the measurement itself would take all of the memory."""
+    weights, steps = torch.ones(1000, requires_grad=True), []
+
+    class Module:
+        class inference:
+            @staticmethod
+            def loss(batch, linear):
+                x = weights
+                for step in range(50):
+                    steps.append(step)
+                    x = torch.exp(x)
+                return x
+
+    monkeypatch.setattr(memory, "_machine", lambda: 10 * 4000 * memory._BEHIND)
+    with pytest.raises(ValueError, match="for one window, half of this machine"):
+        bytes_of_step(Module, iter([{"past_target": torch.zeros(1, 3)}]))
+    assert len(steps) == 11

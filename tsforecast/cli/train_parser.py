@@ -1,6 +1,7 @@
 """The parser of `tsforecast train`: one subcommand per model, whose options its source declares."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Collection, Sequence
 from importlib import import_module
@@ -116,6 +117,12 @@ def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:
     Args:
         models: Those that get their options, which takes time. The others have their name and summary alone.
     """
+    return _parser(frozenset(models), parsing.typed("train"))
+
+
+@functools.cache  # a command reads its arguments several times
+def _parser(models: frozenset[str], program: str) -> ArgumentParser:
+    """Return the parser whose messages name a program: the one that was typed."""
     train = parsing.command_parser("train", "Train a model.")
     train.add_argument("--resume", metavar="RUN", type=str, help="go on with a run that was stopped")
     commands = train.add_subcommands(required=False, dest="model", metavar="MODEL")

@@ -22,8 +22,8 @@ _SHARE = 0.5  # of the machine's memory, for larger batches
 def bytes_of_step(module: AbstractForecaster, batches: Iterable[dict[str, Tensor]]) -> int:
     """Return about how many bytes a training step takes for each window.
 
-    What the first of some batches would keep is counted, and let go at once. It is that of the whole model where it
-    begins as a linear one. No random number is used up, and the module stays as it is.
+    What the first of some batches would keep is counted, and let go at once; a count beyond the machine ends it. It is
+    that of the whole model where it begins as a linear one. No random number is used up, and the module stays as it is.
 
     Args:
         module: On the CPU.
@@ -33,7 +33,8 @@ def bytes_of_step(module: AbstractForecaster, batches: Iterable[dict[str, Tensor
         ValueError: If it is too large for the machine.
     """
     there: dict[int, weakref.ref] = {}  # by address, which what comes later may take again
-    total = 0
+    total, most, batch = 0, _machine(), next(iter(batches))
+    windows = len(batch["past_target"])
 
     def count(x: Tensor) -> None:
         nonlocal total
@@ -42,17 +43,16 @@ def bytes_of_step(module: AbstractForecaster, batches: Iterable[dict[str, Tensor
         if address not in there:
             there[address] = weakref.ref(storage, lambda _: there.pop(address))
             total += storage.nbytes()
+            if _BEHIND * total > windows * most:
+                raise ValueError(
+                    f"a training step takes more than {most / 2**30:.1f} GiB for one window, half of this machine's "
+                    "memory: take a shorter --context_length, a lower --order, fewer --components, or fewer "
+                    "--num_particles"
+                )
 
-    batch = next(iter(batches))
     with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(count, lambda _: torch.empty(0)):
         module.inference.loss(batch, False).sum()
-    needed = int(_BEHIND * total / len(batch["past_target"]))
-    if needed > _machine():
-        raise ValueError(
-            f"a training step takes about {needed / 2**30:.1f} GiB for one window, more than half of this machine's "
-            "memory: take a shorter --context_length, a lower --order, fewer --components, or fewer --num_particles"
-        )
-    return needed
+    return int(_BEHIND * total / windows)
 
 
 def windows_within(windows: int, needed: int) -> int:

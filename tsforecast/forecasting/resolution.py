@@ -16,10 +16,12 @@ from tsforecast.forecasting.candidates import Candidate, candidates, structures
 from tsforecast.forecasting.effect_choice import chosen_effects, earlier_effects
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
 from tsforecast.forecasting.grid_training import CURVES, GIVEN, takes_curves
+from tsforecast.forecasting.grid_windows import training_loader
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.regime_choice import categories, regime_options, undecided
 from tsforecast.forecasting.selection import Selection, select
 from tsforecast.models import MODELS, options_of
+from tsforecast.models.parts.markov_choice import ORDERS
 from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
@@ -95,6 +97,8 @@ def with_regimes(
     """
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, began = estimator.__init_args__, time.monotonic()
+    if (arguments.get("order") or 0) > max(ORDERS):
+        _refuse_too_large(estimator, data)
     if from_predictor is None:
         left_of_data = _without_effects(estimator, data)
         options = regime_options(left_of_data, arguments, default_season(estimator.freq), arguments["seed"])
@@ -104,6 +108,23 @@ def with_regimes(
     if arguments.get("form") == "mean" or arguments.get("transition_covariates"):  # which EM does not begin at
         options["max_epochs"] = estimator.trainer_kwargs.get("max_epochs", presets.DEFAULT_EPOCHS)
     return _with(estimator, options, time_budget=left(estimator, began))
+
+
+def _refuse_too_large(estimator: AbstractEstimator, data: Any) -> None:
+    """Refuse many lags whose training takes too much memory before regimes are looked for, which takes minutes.
+
+    Raises:
+        ValueError: If a step takes too much, with as few regimes as there may be.
+    """
+    least = {"regimes": 1, "seasonal": False, "stages": 1}
+    given = {name: value for name, value in estimator.__init_args__.items() if name in least and value is not None}
+    with warnings_only("tsforecast.forecasting"):  # the training tells it
+        training = _with(estimator, {**least, **given}).on_grid.with_past(data)
+        data = training.adjusted(data)
+        training = training.for_data(data, False, None)
+        module = training.module()
+        prepared = training.preparation(module.dynamics.season_names).for_windows(training.train_horizon)
+        training_loader(training, prepared.apply(data, is_train=True), module, None, estimator.trainer_kwargs)
 
 
 def _regimes(

@@ -59,6 +59,7 @@ def rolling(
                 f"expected series that end together, as they are learnt from period by period; the test windows of "
                 f"{label['item_id']!r} and {labels[0]['item_id']!r} begin at different times"
             )
+    predictor.predictor.histories().alone("what periods teach are parameters")
     found: list[Any] = [None] * len(pasts)
     rows = []
     for k in follow(range(windows), "learning", windows, "periods"):

@@ -130,6 +130,21 @@ def test_a_variance_that_is_not_positive_is_named_with_its_step():
             system.posterior(prior, values, observed)
 
 
+@pytest.mark.parametrize("variance", [-50.0, float("inf")])
+def test_numbers_are_missing_from_a_variance_on_that_is_not_positive_and_finite(variance, monkeypatch):
+    """The states behind an infinite one would be finite, as if the step had not been observed."""
+    system, prior, values, _ = problem((Level(), Season(3)), CASES[2])
+    system.emission_noise[17, 1] = variance
+    found, filter_series = [], innovation.filter_series
+    monkeypatch.setattr(innovation, "filter_series", lambda *args: found.extend(filter_series(*args)) or found)
+    with pytest.raises(NotPositiveDefiniteError, match=r"at step 17, series 1 \(1 series failed\)"):
+        system.posterior(prior, values)
+    for x in found[:2]:
+        assert x[17:, 1].isnan().all()
+        assert x[:17].isfinite().all()
+        assert x[:, 0].isfinite().all()
+
+
 def test_series_alike_that_fail_are_counted_each():
     system, prior, values, _ = problem((Level(), Season(3)), CASES[1])
     twice = lambda x: x[:, [0, 0]]  # noqa: E731

@@ -12,7 +12,7 @@ import torch
 from statsmodels.tools import add_constant
 from statsmodels.tsa.api import MarkovAutoregression, MarkovRegression
 
-from tsforecast.core.regimes import chain
+from tsforecast.core.regimes import chain, em
 from tsforecast.core.regimes.autoregression import SwitchingAutoregression, known_lags, regimes_of
 from tsforecast.core.regimes.changes import find_changes
 from tsforecast.core.regimes.em import SwitchingRegression, em_step
@@ -112,9 +112,10 @@ def test_regressions_with_several_regimes_and_variances(examples, regimes, name)
     agree(model.smooth(parameters), *transition_of(model, parameters), regression.log_density(f64(values)[:, None]), 1)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_step_of_em_is_that_of_statsmodels(examples, shared):
-
+@pytest.mark.parametrize(("shared", "products"), [(False, em._NUMBERS), (True, em._NUMBERS), (False, 50)])
+def test_a_step_of_em_is_that_of_statsmodels(examples, shared, products, monkeypatch):
+    """Also where a few values at a time have their products."""
+    monkeypatch.setattr(em, "_NUMBERS", products)
     values = examples["areturns"][1:]
     exog = examples["areturns"][:-1, None]
     model = MarkovRegression(values, k_regimes=2, exog=exog, switching_variance=not shared)

@@ -1,6 +1,7 @@
 """Training and evaluation of models of video by their scripts, on small frames."""
 
 import csv
+import functools
 import importlib
 import json
 import shutil
@@ -29,7 +30,11 @@ MODELS = ["arsgls", "kvae-rb", "kvae-mc"]
 
 @pytest.fixture(scope="module")
 def training():
-    return importlib.import_module("experiments.video.train")
+    """The module; its parser is made once."""
+    module = importlib.import_module("experiments.video.train")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "parser", functools.cache(module.parser))
+        yield module
 
 
 @pytest.fixture(scope="module")

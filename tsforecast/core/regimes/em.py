@@ -13,6 +13,8 @@ from tsforecast.core.linalg import LOG_2PI, cholesky, symmetrise
 from tsforecast.core.regimes.chain import stationary
 from tsforecast.core.regimes.stages import moves, of_regimes, spread, staged
 
+_NUMBERS = 2**24  # products of regressors at a time
+
 
 @register_record
 @dataclasses.dataclass(frozen=True)
@@ -231,8 +233,10 @@ def _least_squares(
     runs, regimes, size, targets = model.coefficient.shape
     choose = _chosen(regimes, size, shared).to(values)
     flat = weight.flatten(1).mT
-    products = (design.unsqueeze(-1) * design.unsqueeze(-2)).flatten(1)
-    moments = (flat @ products).reshape(runs, regimes, size, size)
+    rows = max(_NUMBERS // size**2, 1)  # hundreds of lags have more products than memory holds
+    parts = zip(flat.split(rows, 1), design.split(rows), strict=True)
+    moments = sum((own @ (x.unsqueeze(-1) * x.unsqueeze(-2)).flatten(1) for own, x in parts), flat.new_zeros(()))
+    moments = moments.reshape(runs, regimes, size, size)
     cross = (flat @ (design.unsqueeze(-1) * values.unsqueeze(-2)).flatten(1)).reshape(model.coefficient.shape)
     # The smallest solution where regressors are collinear, or a regime is never visited.
     if not shared:  # then targets do not weigh on one another
