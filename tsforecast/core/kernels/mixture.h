@@ -57,14 +57,16 @@ static double normal_quantile(double p) {
   return q < 0 ? -x : x;
 }
 
-// The maps, in the order of their numbers, of values of size one: their places, slopes and inverses.
+// The maps, in the order of their numbers, of values of size one: their places, slopes, bends and inverses.
 enum Map { PLAIN, ASINH, SYMLOG, SYMSQRT, MAPS };
 
-static void place(int map, double v, double& u, double& slope) {
-  const double steep = map > ASINH ? 10 : 1, x = steep * v;
-  if (map == PLAIN) u = v, slope = 1;
-  else if (map == SYMSQRT) u = 2 * x / (1 + std::sqrt(1 + std::fabs(x))), slope = steep / std::sqrt(1 + std::fabs(x));
-  else u = std::asinh(x), slope = steep / std::sqrt(1 + x * x);
+static void place(int map, double v, double& u, double& slope, double& bend) {
+  const double steep = map > ASINH ? 10 : 1, x = steep * v, root = std::sqrt(1 + (map == SYMSQRT ? std::fabs(x) : x * x));
+  if (map == PLAIN) u = v, slope = 1, bend = 0;
+  else {
+    u = map == SYMSQRT ? 2 * x / (1 + root) : std::asinh(x), slope = steep / root;
+    bend = -slope * slope * slope / steep * (map == SYMSQRT ? std::copysign(0.5, x) : x);
+  }
 }
 
 static double restored(int map, double u) {
@@ -73,28 +75,36 @@ static double restored(int map, double u) {
   return std::sinh(std::fmin(std::fmax(u, -700.0), 700.0)) / (map == SYMLOG ? 10 : 1);
 }
 
+// A value, its standard normal score, the slope of scores there, and half of their bend by slope.
+struct Point {
+  double v, score, rise, bend;
+};
+
 // The components of one value that have a weight, those of a map one after the other, padded with weights of 0.
 struct Mixture {
   int first[MAPS + 1];
   double *weight, *mean, *scale, *precision;
 
-  // The probability of at most v, or of more; and the density at v.
-  void at(double v, bool above, double& probability, double& density) const {
+  // The probability of at most v, or of more; the density at v, and its slope.
+  void at(double v, bool above, double& probability, double& density, double& change) const {
     const Row sign = splat(above ? 1.0 : -1.0), half = splat(0.5);
-    probability = density = 0;
+    probability = density = change = 0;
     for (int map = 0; map < MAPS; ++map) {
       if (first[map] == first[map + 1]) continue;
-      double u, slope;
-      place(map, v, u, slope);
-      Row sum = {}, dense = {};
+      double u, slope, bend;
+      place(map, v, u, slope, bend);
+      Row sum = {}, dense = {}, falls = {};
       for (int k = first[map]; k < first[map + 1]; k += width<double>) {
         const Row own = load(precision + k), z = (splat(u) - load(mean + k)) * own * splat(0.70710678118654752440), q = z * sign;
         const Row a = q < 0 ? -q : q, inverse = splat(1.0) / (splat(3.0) + a);
         const Row e = exponential(-a * a), tail = half * e * splat(3.0) * inverse * tail_factor(splat(6.0) * inverse - splat(1.0));
-        const Row w = load(weight + k);
-        sum += w * (q < 0 ? splat(1.0) - tail : tail), dense += w * own * e;
+        const Row w = load(weight + k), d = w * own * e;
+        sum += w * (q < 0 ? splat(1.0) - tail : tail), dense += d, falls += d * own * z;
       }
-      for (int i = 0; i < width<double>; ++i) probability += sum[i], density += slope * dense[i] * 0.39894228040143267794;
+      for (int i = 0; i < width<double>; ++i) {
+        probability += sum[i], density += slope * dense[i] * 0.39894228040143267794;
+        change += (bend * dense[i] - slope * slope * 1.41421356237309504880 * falls[i]) * 0.39894228040143267794;
+      }
     }
   }
   // The smallest and largest quantile of the components, and a mean of them.
@@ -112,19 +122,21 @@ struct Mixture {
       middle += total * restored(map, sum / total);
     }
   }
-  // The value whose standard normal score is `normal`, by Newton's steps inside of what is known to hold it. `rise` is the
-  // slope of scores at the value from which it begins.
-  double root(double v, double normal, double low, double high, double& rise) const {
+  // The value whose standard normal score is `normal`, by Halley's steps inside of what is known to hold it. `last` is where
+  // the last step began.
+  double root(double v, double normal, double low, double high, Point& last) const {
     double before = std::numeric_limits<double>::infinity();
     for (int round = 0; round < 200; ++round) {
-      double probability, density;
-      at(v, normal > 0, probability, density);
+      double probability, density, change;
+      at(v, normal > 0, probability, density, change);
       const double score = normal_quantile(probability) * (normal > 0 ? -1 : 1), error = score - normal;
       (error < 0 ? low : high) = v;
-      rise = density / (0.39894228040143267794 * std::exp(-0.5 * score * score));
-      const double next = v - error / rise;
+      const double unit = 0.39894228040143267794 * std::exp(-0.5 * score * score), rise = density / unit;
+      const double bend = 0.5 * (change / unit + score * rise * rise) / rise;
+      last = {v, score, rise, bend};
+      const double step = error / rise, next = v - step / std::fmax(1 - step * bend, 0.5);
       const bool is_inside = next >= low && next <= high;
-      if (error == 0 || (std::fabs(error) < 1e-6 && is_inside)) return error == 0 ? v : next;
+      if (error == 0 || (std::fabs(error) < 1e-4 && is_inside)) return error == 0 ? v : next;
       if (high - low <= 4 * std::numeric_limits<double>::epsilon() * (std::fabs(low) + std::fabs(high))) return v;
       const double halved = std::sinh(0.5 * (std::asinh(10 * low) + std::asinh(10 * high))) / 10;
       v = is_inside && std::fabs(error) < 0.5 * before ? next : halved;
@@ -162,13 +174,14 @@ static int64_t mixture_quantiles(const int64_t* s, void** p) {
         for (; n % width<double>; ++n) m.weight[n] = m.mean[n] = m.scale[n] = m.precision[n] = 0;
       }
       m.first[MAPS] = n;
-      double v = 0, rise = 0;
+      double low, high, middle, unused;
+      m.ends(normal[levels - 1], unused, high, middle);
+      m.ends(normal[0], low, unused, middle);
+      Point last = {};
       for (int64_t level = 0; level < levels; ++level) {
-        double low, high, middle;
-        m.ends(normal[level], low, high, middle);
-        const double guess = level ? v + (normal[level] - normal[level - 1]) / rise : middle;
-        v = m.root(guess >= low && guess <= high ? guess : middle, normal[level], low, high, rise);
-        values[level * count + cell] = v * unit[series];
+        const double step = (normal[level] - last.score) / last.rise, guess = last.v + step * (1 - step * last.bend);
+        low = m.root(level && guess >= low && guess <= high ? guess : middle, normal[level], low, high, last);
+        values[level * count + cell] = low * unit[series];
       }
     }
   }
