@@ -165,7 +165,7 @@ def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> 
     numbers = schema.across or schema.columns.numbers
     parts = sample if not schema.across else from_across(sample, schema.across)
     schema = schema._replace(columns=with_decimal(path, schema.columns, parts))
-    frame = with_categories(cells_of(path, layout, schema, numbers, nrows=rows), given)
+    frame: Any = with_categories(cells_of(path, layout, schema, numbers, nrows=rows), given)
     refuse_surplus(path, frame)
     if given.decimal is None and schema.columns.decimal == "." and find_decimal(frame[numbers]) == ",":
         log.info("%s: numbers have a decimal comma", path)
