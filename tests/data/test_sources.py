@@ -215,6 +215,27 @@ def test_numbers_that_go_on_behind_the_last_target_are_covariates(tmp_path, suff
     assert again.entries[0]["feat_dynamic_real"].shape == (1, 60)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_categories_that_go_on_behind_the_last_target_are_covariates(tmp_path, suffix, caplog):
+    """Each rarer one, as 0 and 1; empty cells are one, too. Not those of a series, nor notes."""
+    caplog.set_level(logging.INFO)
+    event = np.where(np.arange(120) % 7 == 3, "fair", np.where(np.arange(120) % 11 == 5, "snow", ""))
+    holiday = np.where(np.arange(120) % 20 == 3, "a", "0")
+    others = {"region": np.repeat(["n", "s"], 60), "note": [f"row {k}" for k in range(120)]}
+    path = write(
+        with_future(event=np.where(event == "", None, event), holiday=holiday, **others), tmp_path / f"a{suffix}"
+    )
+    task = read_task(path, columns=Columns(ahead=True), beyond=True)
+    assert task.columns is not None
+    names = ["price", "event=fair", "event=snow", "holiday=a"]
+    assert list(task.columns.covariates) == names
+    assert "columns not used: 'region', 'note'" in caplog.text
+    expected = [event == "fair", event == "snow", holiday == "a"]
+    again = read_task(path, columns=task.columns, prediction_length=10, beyond=True)  # as a run keeps its columns
+    for found in (task, again):
+        np.testing.assert_array_equal(found.entries[1]["feat_dynamic_real"][1:], np.stack(expected)[:, 60:])
+
+
 def test_covariates_that_end_before_the_forecast_are_left_out_where_none_was_named(caplog):
     caplog.set_level(logging.INFO)
     task = read_task(with_future(), prediction_length=11, columns=Columns(ahead=True), beyond=True)

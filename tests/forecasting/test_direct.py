@@ -112,6 +112,19 @@ def test_days_have_steps_and_series_have_weeks():
         "min", "15min", "h", "6h"]  # fmt: skip
     assert is_long(21 * 24 + 24, "h", 24)
     assert not is_long(21 * 24 + 23, "h", 24)
+    assert is_long(14 * 24, "h", 3)  # blocks of the horizon take the place of days
+    assert not is_long(14 * 24, "h", 4)
+
+
+def test_walks_of_less_than_three_weeks_lie_within_the_errors_of_blocks():
+    """In four of five steps within their middle 80 %, which for the mixture have been narrowed."""
+    walks = np.random.default_rng(4).normal(size=(120, 12 * 96 + 12, 1)).cumsum(1)
+    seen, known = np.ones((12 * 96, 1), bool), np.full((12, 1), np.nan)
+    windows = [{"past_target": walk[:-12], "past_observed": seen, "known_future": known} for walk in walks]
+    found = [one for series in Directs(windows, "15min", 12, 0.5, 1).found for one in series or ()]
+    assert [one.kind for one in found] == ["blocks"] * len(walks)
+    low, high = (np.stack([one.mean + np.quantile(one.errors, at, 0) / 0.85 for one in found]) for at in (0.1, 0.9))
+    assert ((walks[:, -12:, 0] > low) & (walks[:, -12:, 0] < high)).mean() == pytest.approx(0.8, abs=0.08)
 
 
 def test_a_mixture_has_half_of_each_distribution(entries, pair):

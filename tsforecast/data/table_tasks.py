@@ -49,7 +49,8 @@ def task_of(
     for end, entry in kept:
         if beyond and "feat_dynamic_real" in entry:
             _check_future(series, end, entry, horizon)
-        if len(np.unique(entry["target"][~np.isnan(entry["target"])])) == 1:
+        known = entry["target"][~np.isnan(entry["target"])]
+        if known.size and (known == known[0]).all():
             log.info("%s: series %r is constant", path, entry["item_id"])
     entries = [entry for _, entry in kept]
     if entries:

@@ -33,7 +33,7 @@ def forecast(
 
     Args:
         data: A row for each series and time stamp, or its file, see `tsforecast.data.read_task`; covariates reach over
-            the horizon. Where none is named, they are the numbers that go on behind the last target of every series.
+            the horizon. Where none is named, they are the numbers and categories that go on behind the last targets.
         horizon: Steps of a forecast; None for as far as covariates are known, or what is customary at the frequency.
         freq: Frequency in any of its names; None for what the table shows.
         quantiles: Levels between 0 and 1.

@@ -27,7 +27,8 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     series, then learn from these in a few steps; where series have shocks in common, as far as windows before the end
     say. Of fewer than twenty series, and where training windows are long, as of hours, they stay as they are, and each
     series decides by its own past. Forecasts are then mixtures in equal parts: of hours and minutes with direct
-    forecasts, where most series have three weeks, else with those of an `issm`, which learns from 1000 steps or more.
+    forecasts, where most series have three weeks or horizons are an eighth of a day, else with those of an `issm`,
+    which learns from 1000 steps or more.
 
     Args:
         task: The series.
@@ -64,10 +65,10 @@ def _beside_direct(task: ForecastTask, entries: list[dict[str, Any]], seed: int,
     predictor = conditioned(task, entries, seed, effects)
     length = int(np.median([entry["target"].shape[-1] for entry in entries]))
     if is_long(length, task.freq, task.prediction_length):
-        log.info("half a bank, whose parameters stay those that other series have taught, and half regressions on days")
+        log.info("half a bank, whose parameters stay those that other series have taught, and half regressions")
         predictor.direct = SHARE
     else:
-        log.info("parameters stay those that other series have taught, as of less than three weeks")
+        log.info("parameters stay those that other series have taught, as of short series or far horizons")
     return predictor
 
 

@@ -1,7 +1,8 @@
 """Direct forecasts: a ridge regression of all steps ahead on the days before them, mixed into those of a model.
 
 A state-space model goes from step to step. What it has wrong of the day's shape it has wrong at every step ahead. A
-direct forecast has coefficients of its own for each step ahead, and its errors are those it had before.
+direct forecast has coefficients of its own for each step ahead, and its errors are those it had before. Of less than
+three weeks, and far less than a day ahead, it continues blocks as long as the horizon.
 """
 
 import itertools
@@ -26,6 +27,8 @@ ALONE = "%s of the model alone: direct forecasts continue the days before, and n
 
 SHARE = 0.5  # of direct forecasts in the mixture
 _DAYS = (1, 2, 3, 7)  # before a forecast, whose values explain it
+_BLOCKS = 8  # of a day, at least, where blocks are continued
+_SAME = (1, 2, 3)  # days before, whose same steps explain a block
 _WEEK = 7
 _ORIGINS = 14  # that a regression has at least
 _LEAST_STEPS = 4  # of a day
@@ -37,7 +40,6 @@ _FAR = 3.0  # distances between the outer hundredths, beyond which values are cu
 _BEND = 2.0  # mean absolute deviations, from which on values count by their logarithm
 _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than each (Gneiting and Ranjan 2013)
 _PARTS = 20  # of the distribution of errors, as components of a mixture
-_NAME = "regression on days"
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,13 @@ class Direct:
         mean: Of each step ahead.
         errors: That such forecasts had from earlier origins, (origin, step), narrowed for a mixture.
         range: Between which forecasts lie: the lowest and the highest value of the past, a whole range farther out.
+        kind: Name of what is continued.
     """
 
     mean: Array
     errors: Array
     range: tuple[float, float]
+    kind: str = "days"
 
     def parts(self) -> tuple[Array, Array]:
         """Return means and deviations (part, step) of a mixture of equal weights: sorted errors in parts."""
@@ -83,10 +87,26 @@ def has_days(freq: str) -> bool:
 
 def is_long(steps: int, freq: str, horizon: int) -> bool:
     """Return whether a series of so many steps has origins enough for a direct forecast."""
-    return has_days(freq) and steps >= (_WEEK + _ORIGINS) * default_season(freq) + horizon
+    day = default_season(freq)
+    if not has_days(freq):
+        return False
+    blocks = has_blocks(day, horizon) and steps >= _begin(horizon, day) + (_ORIGINS + 1) * horizon
+    return blocks or steps >= (_WEEK + _ORIGINS) * day + horizon
 
 
-def direct_forecast(values: Array, day: int, horizon: int, signals: Array | None = None) -> Direct | None:
+def has_blocks(day: int, horizon: int) -> bool:
+    """Return whether a horizon is so short that blocks of it can be continued in the place of days."""
+    return _BLOCKS * horizon <= day
+
+
+def _begin(block: int, day: int) -> int:
+    """Return the steps before the first origin."""
+    return _WEEK * block if block == day else max(_WEEK * block, max(_SAME) * day)
+
+
+def direct_forecast(
+    values: Array, day: int, horizon: int, signals: Array | None = None, block: int | None = None
+) -> Direct | None:
     """Return the forecast behind the end of a series by a ridge regression on the days before.
 
     Origins lie whole days before the end. Features of each are the values of four earlier days, the weekday, of long
@@ -99,24 +119,26 @@ def direct_forecast(values: Array, day: int, horizon: int, signals: Array | None
         day: Steps of a day.
         horizon: Steps ahead.
         signals: Covariates of past and horizon, (time + horizon, covariate); None for none.
+        block: Steps that take the place of days, beside the same steps of the last three days; None for days.
 
     Returns:
         None where origins are too few.
     """
+    block = block or day
     missing = np.isnan(values)
-    origins = np.arange(len(values) - -(-horizon // day) * day, _WEEK * day - 1, -day)[::-1]
+    origins = np.arange(len(values) - -(-horizon // block) * block, _begin(block, day) - 1, -block)[::-1]
     origins = origins[[missing[origin : origin + horizon].mean() <= _MISSING for origin in origins]]
-    if len(origins) < _ORIGINS or missing[-_WEEK * day :].mean() > _MISSING:
+    if len(origins) < _ORIGINS or missing[-_WEEK * block :].mean() > _MISSING:
         return None
     whole, every = _complete(values, day), np.append(origins, len(values))
     middle = np.median(whole)
     size = _BEND * np.abs(whole - middle).mean() or 1.0
     filled = np.arcsinh((whole - middle) / size)
-    level = np.array([filled[origin - _WEEK * day : origin].mean() for origin in every])
-    past, steps = _features(filled, every, level, day), np.arange(horizon)
+    level = np.array([filled[origin - _WEEK * block : origin].mean() for origin in every])
+    past, steps = _features(filled, every, level, block, day), np.arange(horizon)
     signals, found = None if signals is None or not signals.size else signals, []
-    for ahead in [steps] if signals is None else np.split(steps, range(day, horizon, day)):
-        features = past if signals is None else _beside(past, signals, every, ahead, day)
+    for ahead in [steps] if signals is None else np.split(steps, range(block, horizon, block)):
+        features = past if signals is None else _beside(past, signals, every, ahead, block)
         goal = filled[origins[:, None] + ahead] - level[:-1, None]
         found.append(_ridge(features[:-1], goal, features[-1]))
     mean, errors = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
@@ -125,7 +147,8 @@ def direct_forecast(values: Array, day: int, horizon: int, signals: Array | None
     # Beyond these no number is too large for a hyperbolic sine.
     ends = np.arcsinh((np.array([low - spread, high + spread]) - middle) / size)
     center, around = (middle + size * np.sinh(np.clip(one, *ends)) for one in (mean, mean + errors))
-    return Direct(center, around - center, (float(low - spread), float(high + spread)))
+    kind = "days" if block == day else "blocks"
+    return Direct(center, around - center, (float(low - spread), float(high + spread)), kind)
 
 
 def _complete(values: Array, day: int) -> Array:
@@ -144,11 +167,15 @@ def _complete(values: Array, day: int) -> Array:
     return filled
 
 
-def _features(values: Array, origins: NDArray[np.int64], level: Array, day: int) -> Array:
+def _features(values: Array, origins: NDArray[np.int64], level: Array, block: int, day: int) -> Array:
     """Return the features of origins (origin, feature), in units of their spread."""
-    days = [values[origins[:, None] - day * back + np.arange(day)] - level[:, None] for back in _DAYS]
+    back = [block * number for number in _DAYS]
+    back += [day * number for number in _SAME] if block < day else []
+    found = [_standardised(np.hstack([values[origins[:, None] - k + np.arange(block)] - level[:, None] for k in back]))]
+    if block < day:
+        return found[0]
     number = origins // day
-    found = [_standardised(np.concatenate(days, 1)), np.eye(_WEEK)[number % _WEEK]]
+    found.append(np.eye(_WEEK)[number % _WEEK])
     if np.ptp(number) > _YEAR:
         angle = 2 * np.pi * number[:, None] / _YEAR * np.array([1, 2])
         found += [np.sin(angle), np.cos(angle)]
@@ -229,8 +256,9 @@ class Directs:
             if series is not None:
                 shares[:, row] = torch.tensor([1 - self.share, self.share]).log()
         log_weight[shares[1].isinf(), 0] = 0.0
+        name = next(f"regression on {one.kind}" for series in self.found for one in series or ())
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
-        return replace(Marginals.pooled([marginals, direct], shares, ("", _NAME)), bounds=marginals.bounds)
+        return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 
     def exchanged(self, paths: Sequence[Any], is_clipped: bool) -> list[Any]:
         """Return paths (path, step[, target]) of each series, direct ones in the place of a share of them.
@@ -258,5 +286,7 @@ def _of_window(window: dict[str, Any], day: int, horizon: int, targets: int) -> 
         return None
     values = np.where(window["past_observed"], window["past_target"], np.nan)[:, :targets].astype(np.float64)
     found = [direct_forecast(target, day, horizon, window.get(SIGNALS)) for target in values.T]
+    if any(one is None for one in found) and has_blocks(day, horizon):
+        found = [direct_forecast(target, day, horizon, window.get(SIGNALS), horizon) for target in values.T]
     every = [one for one in found if one is not None]
     return every if len(every) == len(found) else None

@@ -73,6 +73,16 @@ class BatchMarginals:
         weight = weight if weight.ndim == 3 else weight.unsqueeze(-1)
         return (weight.unsqueeze(-1) * means).sum(1).double().numpy()
 
+    @cached_property
+    def weights(self) -> tuple[list[str], NDArray[np.float64]]:
+        """Return the names of models, and their weights (series, model): means over targets, where each has its own."""
+        places = {name: place for place, name in enumerate(dict.fromkeys(self.marginals.names))}
+        shares = self.marginals.log_weight.double().exp()
+        shares = shares.reshape(*shares.shape[:2], -1).mean(2)[:, : len(self.marginals.names)]
+        found = shares.new_zeros(len(shares), len(places))
+        found.index_add_(1, torch.tensor([places[name] for name in self.marginals.names], dtype=torch.int64), shares)
+        return [*places], found.numpy()
+
     def of(self, series: int) -> "BatchMarginals":
         """Return those of one of the series."""
         rows = slice(series, series + 1)
@@ -195,13 +205,9 @@ class ExactForecast(SampleForecast):
     @property
     def weights(self) -> dict[str, float]:
         """Return the weights of the models of a bank by name, the largest first; empty for other models."""
-        found = self._batch.marginals
-        weights = dict.fromkeys(found.names, 0.0)
-        shares = found.log_weight[self._series].exp()
-        shares = shares.reshape(len(shares), -1).mean(1)  # over targets, where each has its own
-        for name, weight in zip(found.names, shares.tolist(), strict=False):
-            weights[name] += weight
-        return dict(sorted(weights.items(), key=lambda item: -item[1]))
+        names, shares = self._batch.weights
+        own = shares[self._series]
+        return {names[place]: float(own[place]) for place in np.argsort(-own, kind="stable")}
 
     @property
     def samples(self) -> NDArray[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -110,7 +110,7 @@ class Histories:
             batch: Its past is read.
             belief: The belief from which to go on; None to begin.
         """
-        after, _ = self.net.filter(batch, belief)
+        after = self.net.after(batch, belief)
         self.far.update(far_values(self.net, batch, after, windows))
         return after
 

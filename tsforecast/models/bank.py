@@ -93,7 +93,7 @@ class BankDynamics(AbstractBankDynamics):
         return (-age / self.log_memory.clamp(0.0, 9.0).exp()).exp()
 
     def volatility(
-        self, seen: Float[Tensor, " *batch"], squares: Float[Tensor, "*batch structure transformation"]
+        self, seen: Float[Tensor, "*#batch"], squares: Float[Tensor, "*batch structure transformation"]
     ) -> InverseGamma:
         """Return the belief over the ratio of the variances of a series to those of all series."""
         shape = self.log_shape.clamp_min(_LEAST_SHAPE).exp()

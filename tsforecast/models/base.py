@@ -111,10 +111,18 @@ class AbstractForecaster(torch.nn.Module, Generic[SomeInference]):
             belief: The belief from which to go on; None to begin.
         """
         after, log_likelihood = self.inference.filter(batch, belief)
-        if self.data.largest_move:
-            observed = batch["past_observed"] & ~self.units.too_far(batch, after)
-            after = dataclasses.replace(after, seen=widened(batch, observed, belief))
-        return after, log_likelihood
+        return self._with_range(after, batch, belief), log_likelihood
+
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self._with_range(self.inference.after(batch, belief), batch, belief)
+
+    def _with_range(self, after: Belief, batch: Batch, belief: Belief | None) -> Belief:
+        """Return a belief with the range of values seen, for bounds of forecasts."""
+        if not self.data.largest_move:
+            return after
+        observed = batch["past_observed"] & ~self.units.too_far(batch, after)
+        return dataclasses.replace(after, seen=widened(batch, observed, belief))
 
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None

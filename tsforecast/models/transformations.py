@@ -246,7 +246,7 @@ class _Steep(AbstractTransformation):
         return self.plain.own_change(values)
 
     def mean(self, mean: Tensor, deviation: Tensor, clipped: bool) -> Tensor:
-        return self.restore(self.plain.apply(self.plain.mean(mean, deviation, clipped)))
+        return self.plain.mean(mean, deviation, clipped) / self._TIMES
 
 
 def _bounded(values: Tensor) -> Tensor:
@@ -263,11 +263,11 @@ def _kept(values: Tensor, size: Tensor) -> Tensor:
 
 def _exponential(factor: int, mean: Tensor, deviation: Tensor, clipped: bool) -> Tensor:
     """Return E[exp(factor z)], where clipped of z > 0 alone."""
-    log = factor * mean + 0.5 * factor**2 * deviation.square()
-    if clipped:
-        shifted = mean + factor * deviation.square()
-        log = log + torch.special.log_ndtr(shifted / deviation.clamp_min(torch.finfo(mean.dtype).tiny))
-    return log.clamp_max(math.log(torch.finfo(mean.dtype).max) - 1).exp()
+    found = _bounded(factor * mean + 0.5 * factor**2 * deviation.square()).exp()
+    if not clipped:
+        return found
+    shifted = mean + factor * deviation.square()
+    return found * torch.special.ndtr(shifted / deviation.clamp_min(torch.finfo(mean.dtype).tiny))
 
 
 # Of values in the units of the data, and of values of size one.

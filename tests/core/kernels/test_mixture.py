@@ -1,4 +1,4 @@
-"""Quantiles of mixtures by the compiled program, put into the distribution function that is written out, in float64."""
+"""Quantiles and means of mixtures by the compiled program, by what defines them, written out in float64."""
 
 import math
 
@@ -14,6 +14,12 @@ PLACES = {
     "asinh": torch.asinh,
     "symlog": lambda x: torch.asinh(10 * x),
     "symsqrt": lambda x: 2 * x.sign() * ((1 + 10 * x.abs()).sqrt() - 1),
+}
+VALUES = {
+    "none": lambda u: u,
+    "asinh": torch.sinh,
+    "symlog": lambda u: torch.sinh(u) / 10,
+    "symsqrt": lambda u: u * (1 + u.abs() / 4) / 10,
 }
 LEVELS = torch.tensor([0.9, 1e-6, 0.1, 0.5, 0.25, 1 - 1e-6], dtype=torch.float64)
 
@@ -49,6 +55,25 @@ def test_quantiles_have_their_probabilities_in_far_tails():
     tail = torch.logsumexp(weight.log().unsqueeze(-1) + tails, 2)
     expected = torch.special.log_ndtr(-normal.abs())[:, None, None].expand(found.shape)
     torch.testing.assert_close(tail, expected, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+@pytest.mark.parametrize("end", [math.inf, 1.5])
+def test_means_are_integrals(clipped, end):
+    """Of each component in turn, by the trapezoidal rule; its mean is cut at the ends, and values below 0 before."""
+    names = (*PLACES,) * 5
+    weight, mean, deviation, unit = random_mixture(names, 0.3)
+    ends = torch.tensor([-end, end], dtype=torch.float64).expand(len(unit), 2)
+    scores = torch.linspace(-12, 12, 100_001, dtype=torch.float64)
+    density = (-scores.square() / 2).softmax(0)
+    parts = []
+    for k, name in enumerate(names):
+        values = VALUES[name](mean[:, k, :, None] + deviation[:, k, :, None] * scores)
+        parts.append(((values.clamp_min(0) if clipped else values) * density).sum(-1) * unit[:, None])
+    expected = (weight.unsqueeze(-1) * torch.stack(parts, 1).clamp(-end, end)).sum(1)
+    found = mixture.means(weight, mean, deviation, unit, names, clipped, ends)
+    assert found is not None
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_a_component_without_a_weight_makes_no_difference():

@@ -37,6 +37,7 @@ _POINTERS = {
     "innovation_forward": "inmminnnnnn nnnnn",
     "innovation_backward": "inmminnnnnn nnnnn nnnnnn",
     "mixture_quantiles": "nnnnin n",
+    "mixture_means": "nnnnin n",
     "regimes_smooth": "nnnn nnnn",
 }
 _TYPES = {"m": torch.bool, "i": torch.int64, "f": torch.int32}

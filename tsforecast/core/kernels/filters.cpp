@@ -30,3 +30,4 @@ BOTH(innovation_backward)
 BOTH(regimes_smooth)
 
 extern "C" int64_t mixture_quantiles_float64(const int64_t* sizes, void** p) { return mixture_quantiles(sizes, p); }
+extern "C" int64_t mixture_means_float64(const int64_t* sizes, void** p) { return mixture_means(sizes, p); }

@@ -10,11 +10,11 @@ typedef Vector<double> Row;
 typedef int64_t Bits __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t Halves __attribute__((vector_size(VECTOR_BYTES / 2)));
 
-// exp(x) for x <= 0. Sums may be taken in any order, so no number is rounded by adding a large one.
+// exp(x) between -708 and 708. Sums may be taken in any order, so no number is rounded by adding a large one.
 INLINE Row exponential(Row x) {
-  const Row least = splat(-708.0);
-  x = x < least ? least : x;
-  const Halves whole = __builtin_convertvector(x * splat(1.4426950408889634074) - splat(0.5), Halves);
+  const Row end = splat(708.0);
+  x = x < -end ? -end : x > end ? end : x;
+  const Halves whole = __builtin_convertvector(x * splat(1.4426950408889634074) + (x < 0 ? splat(-0.5) : splat(0.5)), Halves);
   const Row n = __builtin_convertvector(whole, Row);
   const Row r = x - n * splat(0.69314718055994530942);
   Row sum = splat(1.0 / 6227020800);
@@ -29,6 +29,13 @@ INLINE Row tail_factor(Row y) {
   for (double c : {1.3182115698495568e-09, -1.127218108855156e-09, -1.3045998402316558e-08, 1.6387680474358397e-08, 7.2133694317562635e-08, -1.3672139660462538e-07, -3.2764586736146622e-07, 9.220475962189182e-07, 1.579870605496058e-06, -5.8235252407587199e-06, -1.0131465163419092e-05, 3.5853803559456934e-05, 9.2258968339324832e-05, -0.00018276989121893865, -0.0010113539530103926, -0.0004041388755241463, 0.0089424115376120633, 0.039842587095557512, 0.10348908730032416, 0.19674278570138462, 0.29446481772329341, 0.3580023023627798})
     sum = sum * y + splat(c);
   return sum;
+}
+
+// The standard normal distribution function at sqrt(2) q, given exp(-q^2).
+INLINE Row distribution(Row q, Row e) {
+  const Row a = q < 0 ? -q : q, inverse = splat(1.0) / (splat(3.0) + a);
+  const Row tail = splat(1.5) * e * inverse * tail_factor(splat(6.0) * inverse - splat(1.0));
+  return q < 0 ? tail : splat(1.0) - tail;
 }
 
 // The standard normal quantile (Wichura 1988, AS 241).
@@ -57,14 +64,16 @@ static double normal_quantile(double p) {
   return q < 0 ? -x : x;
 }
 
-// The maps, in the order of their numbers, of values of size one: their places, slopes and inverses.
+// The maps, in the order of their numbers, of values of size one: their places, slopes, bends and inverses.
 enum Map { PLAIN, ASINH, SYMLOG, SYMSQRT, MAPS };
 
-static void place(int map, double v, double& u, double& slope) {
-  const double steep = map > ASINH ? 10 : 1, x = steep * v;
-  if (map == PLAIN) u = v, slope = 1;
-  else if (map == SYMSQRT) u = 2 * x / (1 + std::sqrt(1 + std::fabs(x))), slope = steep / std::sqrt(1 + std::fabs(x));
-  else u = std::asinh(x), slope = steep / std::sqrt(1 + x * x);
+static void place(int map, double v, double& u, double& slope, double& bend) {
+  const double steep = map > ASINH ? 10 : 1, x = steep * v, root = std::sqrt(1 + (map == SYMSQRT ? std::fabs(x) : x * x));
+  if (map == PLAIN) u = v, slope = 1, bend = 0;
+  else {
+    u = map == SYMSQRT ? 2 * x / (1 + root) : std::asinh(x), slope = steep / root;
+    bend = -slope * slope * slope / steep * (map == SYMSQRT ? std::copysign(0.5, x) : x);
+  }
 }
 
 static double restored(int map, double u) {
@@ -73,28 +82,82 @@ static double restored(int map, double u) {
   return std::sinh(std::fmin(std::fmax(u, -700.0), 700.0)) / (map == SYMLOG ? 10 : 1);
 }
 
+// A value, its standard normal score, and the first two terms of values by scores around it.
+struct Point {
+  double v, score, first, second;
+};
+
+// The value of a score behind two points: a polynomial that goes through both with their terms.
+static double beyond(const Point& a, const Point& b, double score) {
+  const double d = b.score - a.score, x = score - b.score, s = (b.v - a.v) / d, t = (b.first - s) / d, u = (s - a.first) / d;
+  const double third = (b.second - t) / d, both = (t - u) / d, last = (u - a.second) / d;
+  const double fourth = (third - both) / d, fifth = (fourth - (both - last) / d) / d;
+  return b.v + x * (b.first + x * (b.second + x * (third + (x + d) * (fourth + (x + d) * fifth))));
+}
+
 // The components of one value that have a weight, those of a map one after the other, padded with weights of 0.
 struct Mixture {
   int first[MAPS + 1];
   double *weight, *mean, *scale, *precision;
 
-  // The probability of at most v, or of more; and the density at v.
-  void at(double v, bool above, double& probability, double& density) const {
-    const Row sign = splat(above ? 1.0 : -1.0), half = splat(0.5);
-    probability = density = 0;
+  explicit Mixture(Scratch<double>& scratch, size_t most)
+      : weight(scratch.take(most)), mean(scratch.take(most)), scale(scratch.take(most)), precision(scratch.take(most)) {}
+  // The components of a cell, of their weights, means and deviations; the latter are so many steps apart.
+  void fill(const double* w, const double* m, const double* d, const int64_t* map, int64_t count, int64_t steps) {
+    int n = 0;
+    for (int kind = 0; kind < MAPS; ++kind) {
+      first[kind] = n;
+      for (int64_t k = 0; k < count; ++k) {
+        if (map[k] != kind || !(w[k] > 0)) continue;
+        weight[n] = w[k], mean[n] = m[k * steps], scale[n] = d[k * steps], precision[n] = 1 / scale[n], ++n;
+      }
+      for (; n % width<double>; ++n) weight[n] = mean[n] = scale[n] = precision[n] = 0;
+    }
+    first[MAPS] = n;
+  }
+  // The mean of values, each component's between two ends; of those above 0 where they are clipped.
+  double expectation(bool clipped, double low, double high) const {
+    double found = 0;
+    for (int map = 0; map < MAPS; ++map)
+      for (int k = first[map]; k < first[map + 1]; k += width<double>) {
+        const Row m = load(mean + k), s = load(scale + k), root = splat(0.70710678118654752440) * load(precision + k);
+        const Row half = splat(0.5), square = s * s, one = splat(1.0);
+        auto below = [&](Row x) { const Row q = x * root; return clipped ? distribution(q, exponential(-q * q)) : one; };
+        Row x;
+        if (map == ASINH || map == SYMLOG)
+          x = half * (exponential(m + half * square) * below(m + square) - exponential(half * square - m) * below(m - square));
+        else {
+          const Row density = splat(0.39894228040143267794) * s * exponential(-m * m * root * root), share = below(m);
+          x = clipped ? m * share + density : m;
+          if (map == SYMSQRT) {
+            const Row whole = clipped ? share : splat(2.0) * distribution(m * root, exponential(-m * m * root * root)) - one;
+            x += splat(0.25) * ((m * m + square) * whole + m * density * splat(clipped ? 1.0 : 2.0));
+          }
+        }
+        const Row w = load(weight + k), scaled = map > ASINH ? x * splat(0.1) : x;
+        const Row bounded = scaled < splat(low) ? splat(low) : scaled > splat(high) ? splat(high) : scaled;
+        for (int i = 0; i < width<double>; ++i) found += w[i] > 0 ? w[i] * bounded[i] : 0;
+      }
+    return found;
+  }
+  // The probability of at most v, or of more; the density at v, and its slope.
+  void at(double v, bool above, double& probability, double& density, double& change) const {
+    const Row sign = splat(above ? -1.0 : 1.0);
+    probability = density = change = 0;
     for (int map = 0; map < MAPS; ++map) {
       if (first[map] == first[map + 1]) continue;
-      double u, slope;
-      place(map, v, u, slope);
-      Row sum = {}, dense = {};
+      double u, slope, bend;
+      place(map, v, u, slope, bend);
+      Row sum = {}, dense = {}, falls = {};
       for (int k = first[map]; k < first[map + 1]; k += width<double>) {
-        const Row own = load(precision + k), z = (splat(u) - load(mean + k)) * own * splat(0.70710678118654752440), q = z * sign;
-        const Row a = q < 0 ? -q : q, inverse = splat(1.0) / (splat(3.0) + a);
-        const Row e = exponential(-a * a), tail = half * e * splat(3.0) * inverse * tail_factor(splat(6.0) * inverse - splat(1.0));
-        const Row w = load(weight + k);
-        sum += w * (q < 0 ? splat(1.0) - tail : tail), dense += w * own * e;
+        const Row own = load(precision + k), z = (splat(u) - load(mean + k)) * own * splat(0.70710678118654752440);
+        const Row e = exponential(-z * z), w = load(weight + k), d = w * own * e;
+        sum += w * distribution(z * sign, e), dense += d, falls += d * own * z;
       }
-      for (int i = 0; i < width<double>; ++i) probability += sum[i], density += slope * dense[i] * 0.39894228040143267794;
+      for (int i = 0; i < width<double>; ++i) {
+        probability += sum[i], density += slope * dense[i] * 0.39894228040143267794;
+        change += (bend * dense[i] - slope * slope * 1.41421356237309504880 * falls[i]) * 0.39894228040143267794;
+      }
     }
   }
   // The smallest and largest quantile of the components, and a mean of them.
@@ -112,19 +175,21 @@ struct Mixture {
       middle += total * restored(map, sum / total);
     }
   }
-  // The value whose standard normal score is `normal`, by Newton's steps inside of what is known to hold it. `rise` is the
-  // slope of scores at the value from which it begins.
-  double root(double v, double normal, double low, double high, double& rise) const {
+  // The value whose standard normal score is `normal`, by Halley's steps inside of what is known to hold it. `last` is where
+  // the last step began.
+  double root(double v, double normal, double low, double high, Point& last) const {
     double before = std::numeric_limits<double>::infinity();
     for (int round = 0; round < 200; ++round) {
-      double probability, density;
-      at(v, normal > 0, probability, density);
+      double probability, density, change;
+      at(v, normal > 0, probability, density, change);
       const double score = normal_quantile(probability) * (normal > 0 ? -1 : 1), error = score - normal;
       (error < 0 ? low : high) = v;
-      rise = density / (0.39894228040143267794 * std::exp(-0.5 * score * score));
-      const double next = v - error / rise;
+      const double unit = 0.39894228040143267794 * std::exp(-0.5 * score * score), rise = density / unit;
+      const double bend = 0.5 * (change / unit + score * rise * rise) / rise;
+      last = {v, score, 1 / rise, -bend / (rise * rise)};
+      const double step = error / rise, next = v - step / std::fmax(1 - step * bend, 0.5);
       const bool is_inside = next >= low && next <= high;
-      if (error == 0 || (std::fabs(error) < 1e-6 && is_inside)) return error == 0 ? v : next;
+      if (error == 0 || (std::fabs(error) < 1e-4 && is_inside)) return error == 0 ? v : next;
       if (high - low <= 4 * std::numeric_limits<double>::epsilon() * (std::fabs(low) + std::fabs(high))) return v;
       const double halved = std::sinh(0.5 * (std::asinh(10 * low) + std::asinh(10 * high))) / 10;
       v = is_inside && std::fabs(error) < 0.5 * before ? next : halved;
@@ -146,30 +211,44 @@ static int64_t mixture_quantiles(const int64_t* s, void** p) {
   _Pragma("omp parallel num_threads(threads) if (threads > 1)") {
     const size_t most = components + MAPS * width<double>;
     Scratch<double> scratch(4 * most);
-    Mixture m;
-    m.weight = scratch.take(most), m.mean = scratch.take(most), m.scale = scratch.take(most), m.precision = scratch.take(most);
+    Mixture m(scratch, most);
     _Pragma("omp for") for (int64_t cell = 0; cell < count; ++cell) {
-      const int64_t series = cell / steps, step = cell % steps;
-      int n = 0;
-      for (int kind = 0; kind < MAPS; ++kind) {
-        m.first[kind] = n;
-        for (int64_t k = 0; k < components; ++k) {
-          const int64_t own = series * components + k;
-          if (map[k] != kind || !(weight[own] > 0)) continue;
-          m.weight[n] = weight[own], m.mean[n] = mean[own * steps + step], m.scale[n] = deviation[own * steps + step];
-          m.precision[n] = 1 / m.scale[n], ++n;
-        }
-        for (; n % width<double>; ++n) m.weight[n] = m.mean[n] = m.scale[n] = m.precision[n] = 0;
-      }
-      m.first[MAPS] = n;
-      double v = 0, rise = 0;
+      const int64_t series = cell / steps, own = series * components * steps + cell % steps;
+      m.fill(weight + series * components, mean + own, deviation + own, map, components, steps);
+      double low, high, middle, unused;
+      m.ends(normal[levels - 1], unused, high, middle);
+      m.ends(normal[0], low, unused, middle);
+      Point last = {}, before = {};
       for (int64_t level = 0; level < levels; ++level) {
-        double low, high, middle;
-        m.ends(normal[level], low, high, middle);
-        const double guess = level ? v + (normal[level] - normal[level - 1]) / rise : middle;
-        v = m.root(guess >= low && guess <= high ? guess : middle, normal[level], low, high, rise);
-        values[level * count + cell] = v * unit[series];
+        const double x = normal[level] - last.score;
+        const double guess = level < 2 ? last.v + x * (last.first + x * last.second) : beyond(before, last, normal[level]);
+        before = last;
+        low = m.root(level && guess >= low && guess <= high ? guess : middle, normal[level], low, high, last);
+        values[level * count + cell] = low * unit[series];
       }
+    }
+  }
+  return 0;
+}
+
+// sizes: cells, components, clipped, threads, steps; weight, mean, deviation, unit and map likewise, the ends of values
+// (series, 2) -> means (series, step).
+static int64_t mixture_means(const int64_t* s, void** p) {
+  const int64_t components = s[1], steps = s[4];
+  const int threads = s[3];
+  const double *weight = (double*)p[0], *mean = (double*)p[1], *deviation = (double*)p[2], *unit = (double*)p[3];
+  const int64_t* map = (int64_t*)p[4];
+  const double* ends = (double*)p[5];
+  double* values = (double*)p[6];
+  _Pragma("omp parallel num_threads(threads) if (threads > 1)") {
+    const size_t most = components + MAPS * width<double>;
+    Scratch<double> scratch(4 * most);
+    Mixture m(scratch, most);
+    _Pragma("omp for") for (int64_t cell = 0; cell < s[0]; ++cell) {
+      const int64_t series = cell / steps, own = series * components * steps + cell % steps;
+      const double size = unit[series];
+      m.fill(weight + series * components, mean + own, deviation + own, map, components, steps);
+      values[cell] = size * m.expectation(s[2], ends[2 * series] / size, ends[2 * series + 1] / size);
     }
   }
   return 0;

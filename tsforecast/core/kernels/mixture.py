@@ -1,4 +1,4 @@
-"""Quantiles of mixtures of Gaussians behind maps, by the compiled program."""
+"""Quantiles and means of mixtures of Gaussians behind maps, by the compiled program."""
 
 from collections.abc import Sequence
 
@@ -29,14 +29,53 @@ def quantiles(
         maps: The map of each component.
         normal: Standard normal quantiles of the levels.
     """
-    numbers = weight, mean, deviation, unit, normal
-    count = mean[:, 0].numel()
-    is_served = mean.dtype == torch.float64 and set(maps) <= set(MAPS) and serves(count, (1,), *numbers)
-    if not is_served or not bool((deviation > 0).all()):
+    tensors = _served(weight, mean, deviation, unit, maps, normal)
+    if tensors is None:
         return None
     order = normal.argsort()
     found = mean.new_empty(len(normal), len(mean), mean.shape[-1])
-    kinds = torch.tensor([MAPS.index(name) for name in maps])
-    tensors = [x.contiguous() for x in (weight, mean, deviation, unit, kinds, normal[order])]
-    call("mixture_quantiles", count, (len(maps), len(normal), mean.shape[-1]), *tensors, found)
+    sizes = len(maps), len(normal), mean.shape[-1]
+    call("mixture_quantiles", mean[:, 0].numel(), sizes, *tensors, normal[order].contiguous(), found)
     return found[order.argsort()]
+
+
+def means(
+    weight: Float[Tensor, "series component"],
+    mean: Float[Tensor, "series component step"],
+    deviation: Float[Tensor, "series component step"],
+    unit: Float[Tensor, " series"],
+    maps: Sequence[str],
+    clipped: bool,
+    ends: Float[Tensor, "series 2"],
+) -> Float[Tensor, "series step"] | None:
+    """Return the means of mixtures; None for what the program does not serve.
+
+    Args:
+        weight: As `quantiles` takes it.
+        mean: Likewise.
+        deviation: Likewise.
+        unit: Likewise.
+        maps: Likewise.
+        clipped: Whether values below 0 are set to 0.
+        ends: Between which the means of the components lie.
+    """
+    tensors = _served(weight, mean, deviation, unit, maps, ends)
+    if tensors is None:
+        return None
+    found = mean.new_empty(len(mean), mean.shape[-1])
+    sizes = len(maps), int(clipped), mean.shape[-1]
+    call("mixture_means", found.numel(), sizes, *tensors, ends.contiguous(), found)
+    return found
+
+
+def _served(
+    weight: Tensor, mean: Tensor, deviation: Tensor, unit: Tensor, maps: Sequence[str], other: Tensor
+) -> list[Tensor] | None:
+    """Return the mixture as the program reads it; None where it does not serve."""
+    numbers = weight, mean, deviation, unit
+    is_served = mean.dtype == torch.float64 and set(maps) <= set(MAPS)
+    is_served = is_served and serves(mean[:, 0].numel(), (1,), *numbers, other)
+    if not is_served or not bool((deviation > 0).all()):
+        return None
+    kinds = torch.tensor([MAPS.index(name) for name in maps])
+    return [x.contiguous() for x in (*numbers, kinds)]

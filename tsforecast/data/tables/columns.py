@@ -21,6 +21,7 @@ from tsforecast.progress import warnings_only
 log = logging.getLogger(__name__)
 
 SAMPLE = 100  # rows by which columns are recognised
+_CATEGORIES = 12  # of a column of text whose categories are covariates, at most
 
 
 class Schema(NamedTuple):
@@ -39,6 +40,7 @@ class Schema(NamedTuple):
 
 def find_schema(path: Path, sample: pd.DataFrame, columns: Columns) -> Schema:
     """The roles of the columns, by the first rows."""
+    sample = with_categories(sample, columns)
     across = dates_across(sample, columns)
     if not across:
         return Schema(*resolve(path, sample, columns), [])
@@ -75,6 +77,7 @@ def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **
         table = Table(path, *with_stamps(frame, columns), columns, **place)
         ahead = _known_ahead(table, columns, [name for name in names if name not in used])
         columns, frame = replace(columns, covariates=list(ahead)), frame.assign(**ahead)
+        names = [name for name in names if not any(one.startswith(f"{name}=") for one in ahead)]
     across = {*schema.across}
     log.info("%s: %s", path, description([name for name in names if name not in across], columns, len(across)))
     roles = replace(columns, decimal=given.decimal, ahead=False)
@@ -86,7 +89,7 @@ def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **
 
 
 def _known_ahead(table: Table, columns: Columns, names: list[str]) -> dict[str, Any]:
-    """Return columns of numbers without a gap that go on behind the last target of every series, and change in one."""
+    """Return numbers and categories that go on behind the last target of every series without a gap, and change."""
     frame = table.frame
     targets: Any = frame[columns.targets]
     missing = (targets.isna() | targets.isin(MISSING)).all(axis=1).to_numpy()
@@ -104,16 +107,39 @@ def _known_ahead(table: Table, columns: Columns, names: list[str]) -> dict[str, 
             none = count - ends
             log.info("%s: no covariates: %d of %d series have no row behind the last target", table.path, none, count)
         return {}
-    found = {name: _as_numbers(frame[name]) for name in names if not name.startswith("Unnamed: ")}
-    whole = {name: x for name, x in found.items() if x is not None and not x.isna().any() and not _is_row_number(x)}
-    return {name: x for name, x in whole.items() if x.groupby(series).nunique().max() > 1}
+    found: dict[str, Any] = {}
+    for name in names:
+        if not name.startswith("Unnamed: "):
+            found |= _candidates(name, frame[name])
+    return {name: x for name, x in found.items() if x.groupby(series).nunique().max() > 1}
+
+
+def _candidates(name: str, column: Any) -> dict[str, Any]:
+    """Return a column of numbers without a gap, or a column of 0 and 1 for each rarer category of a text."""
+    numbers = _as_numbers(column)
+    if numbers is None or numbers.isna().equals(column.isna()):
+        return {} if numbers is None or numbers.isna().any() or _is_row_number(numbers) else {name: numbers}
+    values = column.value_counts(dropna=False).index
+    if len(values) > _CATEGORIES:
+        return {}
+    names = [f"{name}={value}" for value in values[1:] if isinstance(value, str)]
+    return {one: with_categories(column.to_frame(), Columns(covariates=[one]))[one] for one in names}
+
+
+def with_categories(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """The frame with a column of 0 and 1 for each covariate that is called by a category, "holiday=easter"."""
+    for name in columns.covariates:
+        column, mark, value = name.rpartition("=")
+        if mark and name not in frame and column in frame:
+            frame = frame.assign(**{name: (frame[column].astype(str) == value).astype(float)})
+    return frame
 
 
 def _as_numbers(column: Any) -> Any:
     """Return a column of numbers, or of yes and no, which may be text; None for another."""
     if column.dtype.kind in "biuf":
         return column
-    if column.dtype.kind != "O" or not isinstance(column.iloc[0], str):
+    if column.dtype.kind != "O" or not isinstance(next(iter(column.dropna()), None), str):
         return None
     lower = column.str.lower()
     if lower.isin(["true", "false"]).all():

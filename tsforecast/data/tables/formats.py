@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from tsforecast.data.tables.columns import SAMPLE, Schema, find_schema, table_of, with_decimal
+from tsforecast.data.tables.columns import SAMPLE, Schema, find_schema, table_of, with_categories, with_decimal
 from tsforecast.data.tables.contents import MISSING
 from tsforecast.data.tables.layout import Layout, encodings, find_layout
 from tsforecast.data.tables.long_form import from_across, in_long_form
@@ -119,7 +119,7 @@ def parquet_parts(path: Path, rows: int) -> Iterator[pd.DataFrame]:
 
 
 def _from_frame(path: Path, frame: pd.DataFrame, given: Columns, first_line: int) -> Table:
-    frame = without_index(frame)
+    frame = with_categories(without_index(frame), given)
     schema = find_schema(path, frame.head(SAMPLE), given)
     long = from_across(frame, schema.across) if schema.across else frame
     schema = schema._replace(columns=with_decimal(path, schema.columns, long))
@@ -160,17 +160,17 @@ def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> 
         UnicodeError: If it has another encoding.
         pandas.errors.ParserError: If rows differ in length.
     """
-    sample = first_rows(path, layout)
+    sample = with_categories(first_rows(path, layout), given)
     schema = find_schema(path, sample, given)
     numbers = schema.across or schema.columns.numbers
     parts = sample if not schema.across else from_across(sample, schema.across)
     schema = schema._replace(columns=with_decimal(path, schema.columns, parts))
-    frame = cells_of(path, layout, schema, numbers, nrows=rows)
+    frame: Any = with_categories(cells_of(path, layout, schema, numbers, nrows=rows), given)
     refuse_surplus(path, frame)
     if given.decimal is None and schema.columns.decimal == "." and find_decimal(frame[numbers]) == ",":
         log.info("%s: numbers have a decimal comma", path)
         schema = schema._replace(columns=replace(schema.columns, decimal=","))
-        frame = cells_of(path, layout, schema, numbers, nrows=rows)
+        frame = with_categories(cells_of(path, layout, schema, numbers, nrows=rows), given)
     if given.decimal is None and schema.columns.decimal == "." and layout.delimiter != ",":
         floats = frame[numbers].select_dtypes("float")
         broken = floats.columns[(floats % 1 > 0).any()].tolist()

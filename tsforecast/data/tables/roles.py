@@ -20,7 +20,8 @@ class Columns:
         timestamp: One column, or several that are joined by blanks (year and month, date and time). None: one of
             `TIMESTAMP_NAMES`, units of time (`Month`), or a first column of dates.
         target: One column, or several for a vector at each step. None: one of `TARGET_NAMES`, or the only column left.
-        covariates: Numbers known ahead of time (prices, holidays), which become `feat_dynamic_real`.
+        covariates: Numbers known ahead of time (prices, holidays), which become `feat_dynamic_real`; "holiday=easter"
+            is 1 where the column `holiday` says so, else 0.
         past_covariates: Numbers whose past alone is known (weather as observed, visitors), which become
             `past_feat_dynamic_real`: models of several targets forecast them beside the target.
         static_categories: Text or numbers constant within a series, which become codes in `feat_static_cat`.
@@ -31,7 +32,8 @@ class Columns:
             `target`. Schema by itself where these names are numbered, and where dates stand across the top.
         holidays: Code of a country whose public holidays become covariates, "US" or "AU-VIC"; the effects of
             `with_holidays` may follow, which are chosen if they do not.
-        ahead: Whether numbers that go on behind the last target of every series are covariates, where none is named.
+        ahead: Whether numbers and categories that go on behind the last target of every series are covariates, where
+            none is named.
     """
 
     item: str | Sequence[str] | None = None

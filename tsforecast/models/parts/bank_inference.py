@@ -122,19 +122,26 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         self, batch: Batch, belief: Belief | None = None
     ) -> tuple[Belief, Float[Tensor, "time series"], list[Float[Tensor, "time series transformation"]]]:
         """Return the result of `filter`, and the weights of all models before each step."""
-        location, scale = self.scale_of(batch, belief)
-        past, series = near(self.slice_of(batch, "past"), location, scale), self.series_of(batch, belief)
-        before = None if belief is None else belief.bank
-        state, terms = self._after(past, series, before)
-        seen = past.observed.squeeze(-1)
-        start = torch.zeros_like(state.evidence) if before is None else before.evidence
+        after, past, terms = self._filtered(batch, belief)
+        state, seen = after.bank, past.observed.squeeze(-1)
+        start = torch.zeros_like(state.evidence) if belief is None else belief.bank.evidence
         sums = discounted(terms.evidence.flatten(2), seen, start.flatten(1), self.dynamics.forgetting)
         before_step = sums[:-1].view_as(terms.evidence)
         log_weight = self.dynamics.log_weight(before_step)
         steps = torch.logsumexp((log_weight + terms.density).flatten(2), 2)
-        log_likelihood = torch.where(seen, steps + (scale / state.size).squeeze(1).log(), 0.0)
-        after = Belief(state, location, scale, Series.of(batch))
+        log_likelihood = torch.where(seen, steps + (after.scale / state.size).squeeze(1).log(), 0.0)
         return after, log_likelihood, list(log_weight.exp().unbind(2))
+
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self._filtered(batch, belief)[0]
+
+    def _filtered(self, batch: Batch, belief: Belief | None) -> tuple[Belief, TimeSlice, Terms]:
+        """Return the belief after the batch's past, this past, and the evidence of its values."""
+        location, scale = self.scale_of(batch, belief)
+        past, series = near(self.slice_of(batch, "past"), location, scale), self.series_of(batch, belief)
+        state, terms = self._after(past, series, None if belief is None else belief.bank)
+        return Belief(state, location, scale, Series.of(batch)), past, terms
 
     def squared_errors(self, batch: Batch) -> Float[Tensor, "time series"]:
         """Return the squared errors of the batch's past in units of the noise of all series; NaN of missing values.
@@ -248,7 +255,10 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         """Return the state with the evidence of a slice, and its terms, given the result of `Members.errors`."""
         seen = past.observed.squeeze(-1)
         counts, sums = self._running_sums(seen, squares, before)
-        density = self.dynamics.volatility(counts[:-1], sums[:-1]).log_density(scales, squares)
+        before_step = counts[:-1]
+        if not is_transformed(counts) and bool((before_step == before_step[:, :1]).all()):
+            before_step = before_step[:, :1]  # what is the same of all series is computed once
+        density = self.dynamics.volatility(before_step, sums[:-1]).log_density(scales, squares)
         by_step = self.dynamics.evidence(density, scales - 0.5 * squares)
         density, by_step = (torch.where(seen[..., None, None], x, 0.0) for x in (density, by_step))
         count = seen.sum(0)

@@ -57,7 +57,7 @@ class AbstractBankDynamics(AbstractDynamics):
 
     @abc.abstractmethod
     def volatility(
-        self, seen: Float[Tensor, "*batch"], squares: Float[Tensor, "*batch structure transformation"]
+        self, seen: Float[Tensor, "*#batch"], squares: Float[Tensor, "*batch structure transformation"]
     ) -> InverseGamma:
         """Return the belief over the ratio of the variances of a series to those of all series."""
 

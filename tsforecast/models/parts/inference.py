@@ -111,6 +111,10 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return a belief and log-likelihoods, see `AbstractForecaster.filter`."""
 
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self.filter(batch, belief)[0]
+
     @abc.abstractmethod
     def forecast(
         self, belief: Belief, future: Batch, num_samples: int, generator: torch.Generator | None = None

@@ -160,6 +160,13 @@ class Marginals:
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
         weight = self.log_weight.softmax(1)  # normalised in this precision: what lacks would be a share of the mean
+        if (unit := self._common_unit()) is not None:
+            clipped, low = self.clip != "none", torch.full_like(unit, -torch.inf)
+            ends = torch.stack([low, -low], 1) if self.bounds is None else self.bounds[..., 0].to(unit)
+            moments = self.mean[..., 0], self.deviation[..., 0]
+            found = mixture.means(weight.to(unit), *moments, unit, self.transformations, clipped, ends)
+            if found is not None:
+                return self._clipped(found.unsqueeze(-1))
         weight = weight.reshape(*weight.shape, *[1] * (4 - weight.ndim))
         return self._clipped((weight * self.component_means()).sum(1))
 
@@ -249,10 +256,16 @@ class Marginals:
 
     def _by_program(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"] | None:
         """Return the quantiles of one target by the compiled program; None for what it does not serve."""
-        unit = self.size[:, 0, 0]
-        if self.log_weight.ndim > 2 or self.size.shape[-1] > 1 or not bool((self.size[..., 0] == unit[:, None]).all()):
+        if (unit := self._common_unit()) is None:
             return None
         mean, deviation = self.mean[..., 0], self.deviation[..., 0]
         weight = self.log_weight.exp().to(mean)
-        found = mixture.quantiles(weight, mean, deviation, unit.to(mean), self.transformations, normal)
+        found = mixture.quantiles(weight, mean, deviation, unit, self.transformations, normal)
         return None if found is None else found.unsqueeze(-1)
+
+    def _common_unit(self) -> Float[Tensor, " series"] | None:
+        """Return the unit that all components share, of one target with weights for all steps; else None."""
+        unit = self.size[:, 0, 0]
+        if self.log_weight.ndim > 2 or self.size.shape[-1] > 1 or not bool((self.size[..., 0] == unit[:, None]).all()):
+            return None
+        return unit.to(self.mean)
