@@ -1,4 +1,4 @@
-"""Direct forecasts: a ridge regression of all steps ahead on the days before them, mixed into those of a model.
+"""Direct forecasts: ridge regressions of all steps ahead on the days before them, mixed into those of a model.
 
 A state-space model goes from step to step. What it has wrong of the day's shape it has wrong at every step ahead. A
 direct forecast has coefficients of its own for each step ahead, and its errors are those it had before.
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import calendar_unit, default_season
 from tsforecast.data.effects.effects import SIGNALS
+from tsforecast.forecasting.ridge import as_recent, curved, ridge
 from tsforecast.models.parts.marginals import Marginals
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,6 @@ _ORIGINS = 14  # that a regression has at least
 _LEAST_STEPS = 4  # of a day
 _RECENT = 365  # errors that a forecast has, at most
 _YEAR = 365.25
-_PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 _MISSING = 0.1  # of the steps of a horizon, above which it teaches nothing
 _FAR = 3.0  # distances between the outer hundredths, beyond which values are cut
 _BEND = 2.0  # mean absolute deviations, from which on values count by their logarithm
@@ -87,12 +87,13 @@ def is_long(steps: int, freq: str, horizon: int) -> bool:
 
 
 def direct_forecast(values: Array, day: int, horizon: int, signals: Array | None = None) -> Direct | None:
-    """Return the forecast behind the end of a series by a ridge regression on the days before.
+    """Return the forecast behind the end of a series by ridge regressions on the days before.
 
     Origins lie whole days before the end. Features of each are the values of four earlier days, the weekday, of long
     series the season of the year, and covariates on the day ahead and the day before. An inverse hyperbolic sine bends
-    large values; all are differences to the mean of the week before the origin. Coefficients have a Gaussian prior; its
-    precision, common to the steps of a day, has the least absolute error where each origin is left out (Allen 1974).
+    large values; all are differences to the mean of the week before the origin. The mean is that of a linear and a
+    curved function. Both have a Gaussian prior; its precision has the least absolute error where each origin is left
+    out (Allen 1974). Errors are in part as large as they were in the last days.
 
     Args:
         values: Of the past, (time,), NaN where missing.
@@ -114,13 +115,15 @@ def direct_forecast(values: Array, day: int, horizon: int, signals: Array | None
     filled = np.arcsinh((whole - middle) / size)
     level = np.array([filled[origin - _WEEK * day : origin].mean() for origin in every])
     past, steps = _features(filled, every, level, day), np.arange(horizon)
-    signals, found = None if signals is None or not signals.size else signals, []
+    signals = None if signals is None or not signals.size else signals[-len(values) - horizon :]
+    goal, found = filled[origins[:, None] + steps] - level[:-1, None], []
     for ahead in [steps] if signals is None else np.split(steps, range(day, horizon, day)):
         features = past if signals is None else _beside(past, signals, every, ahead, day)
-        goal = filled[origins[:, None] + ahead] - level[:-1, None]
-        found.append(_ridge(features[:-1], goal, features[-1]))
-    mean, errors = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
-    mean, errors = level[-1] + mean, _NARROWED * errors[-_RECENT:]
+        found.append(ridge(features[:-1], goal[:, ahead], features[-1]))
+    features = past if signals is None else _beside(past, signals, every, steps, day)
+    linear = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
+    mean, errors = (np.add(*pair) / 2 for pair in zip(linear, curved(features, goal), strict=True))
+    mean, errors = level[-1] + mean, _NARROWED * as_recent(errors, -(-horizon // day))[-_RECENT:]
     low, high, spread = whole.min(), whole.max(), np.ptp(whole)
     # Beyond these no number is too large for a hyperbolic sine.
     ends = np.arcsinh((np.array([low - spread, high + spread]) - middle) / size)
@@ -165,24 +168,6 @@ def _beside(past: Array, signals: Array, origins: NDArray[np.int64], ahead: NDAr
 def _standardised(rows: Array) -> Array:
     spread = rows.std(0)
     return (rows - rows.mean(0)) / np.where(spread > 0, spread, 1.0)
-
-
-def _ridge(features: Array, ahead: Array, latest: Array) -> tuple[Array, Array]:
-    """Return the forecast of the latest features, and the errors (origin, step) of those with each origin left out.
-
-    The intercept is free; the penalty of the coefficients has the least absolute error among `_PENALTIES`.
-    """
-    middle, center = features.mean(0), ahead.mean(0)
-    left, size, right = np.linalg.svd(features - middle, full_matrices=False)
-    seen, best, found = left.T @ (ahead - center), np.inf, (center, ahead - center)
-    for penalty in _PENALTIES:
-        shrunk = size / (size**2 + penalty)
-        leverage = left**2 @ (size * shrunk) + 1 / len(features)
-        errors = (ahead - center - left @ ((size * shrunk)[:, None] * seen)) / (1 - leverage)[:, None]
-        if (loss := np.abs(errors).mean()) < best:
-            best = loss
-            found = center + (latest - middle) @ right.T @ (shrunk[:, None] * seen), errors
-    return found
 
 
 class Directs:
