@@ -15,11 +15,12 @@ from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_lists, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.direct import SHARE, has_days, is_long
+from tsforecast.forecasting.direct import has_days, is_long
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.quick_bank import conditioned, learnt_in_part
+from tsforecast.forecasting.share_choice import chosen_share
 from tsforecast.forecasting.temporal import joint_forecasts, with_sums
 
 log = logging.getLogger(__name__)
@@ -117,8 +118,8 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
     series, then learn from these in a few steps; where series have shocks in common, as far as windows before the end
     say. Of fewer than twenty series, and where training windows are long, as of hours, they stay as they are, and each
-    series decides by its own past. Forecasts are then mixtures in equal parts: of hours and minutes with direct
-    forecasts, where most series have three weeks, else with those of an `issm`, which learns from 1000 steps or more.
+    series decides by its own past. Forecasts are then mixtures: of hours and minutes with direct forecasts, where most
+    series have three weeks, else in equal parts with those of an `issm`, which learns from 1000 steps or more.
 
     Args:
         task: The series.
@@ -155,8 +156,8 @@ def _beside_direct(task: ForecastTask, entries: list[dict[str, Any]], seed: int,
     predictor = conditioned(task, entries, seed, effects)
     length = int(np.median([entry["target"].shape[-1] for entry in entries]))
     if is_long(length, task.freq, task.prediction_length):
-        log.info("half a bank, whose parameters stay those that other series have taught, and half regressions on days")
-        predictor.direct = SHARE
+        log.info("a bank, whose parameters stay those that other series have taught, and regressions on days")
+        predictor.direct = chosen_share(predictor, task, entries, seed)
     else:
         log.info("parameters stay those that other series have taught, as of less than three weeks")
     return predictor

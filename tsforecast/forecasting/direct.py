@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 ALONE = "%s of the model alone: direct forecasts continue the days before, and nothing else"
 
-SHARE = 0.5  # of direct forecasts in the mixture
+SHARE = 0.5  # of direct forecasts in a mixture, where nothing else is known
 _DAYS = (1, 2, 3, 7)  # before a forecast, whose values explain it
 _WEEK = 7
 _ORIGINS = 14  # that a regression has at least
@@ -37,7 +37,7 @@ _FAR = 3.0  # distances between the outer hundredths, beyond which values are cu
 _BEND = 2.0  # mean absolute deviations, from which on values count by their logarithm
 _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than each (Gneiting and Ranjan 2013)
 _PARTS = 20  # of the distribution of errors, as components of a mixture
-_NAME = "regression on days"
+NAME = "regression on days"
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Directs:
                 shares[:, row] = torch.tensor([1 - self.share, self.share]).log()
         log_weight[shares[1].isinf(), 0] = 0.0
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
-        return replace(Marginals.pooled([marginals, direct], shares, ("", _NAME)), bounds=marginals.bounds)
+        return replace(Marginals.pooled([marginals, direct], shares, ("", NAME)), bounds=marginals.bounds)
 
     def exchanged(self, paths: Sequence[Any], is_clipped: bool) -> list[Any]:
         """Return paths (path, step[, target]) of each series, direct ones in the place of a share of them.
