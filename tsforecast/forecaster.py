@@ -120,7 +120,7 @@ class Forecaster:
         return alike(forecast_frame(found, levels, (), task.columns), self._given)
 
     def scenario(self, known: Any, quantiles: Sequence[float] = TENTHS) -> Any:
-        """Return forecasts given what is assumed of the future.
+        """Return forecasts under assumptions about the future.
 
         Args:
             known: Rows within the forecasts. Targets are taken as given: forecasts are conditioned on them. Covariates

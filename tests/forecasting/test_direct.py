@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.gaussian_process.kernels import RationalQuadratic
 from sklearn.linear_model import Ridge
 
 from tsforecast import StateSpaceEstimator
@@ -11,8 +12,9 @@ from tsforecast.data import ForecastTask
 from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.past import PAST
 from tsforecast.forecasting.adaptation import AdaptivePredictor
-from tsforecast.forecasting.direct import Directs, _ridge, direct_forecast, has_days, is_long
+from tsforecast.forecasting.direct import Directs, direct_forecast, has_days, is_long
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
+from tsforecast.forecasting.ridge import as_recent, curved, ridge
 from tsforecast.forecasting.rolling import rolling
 from tsforecast.forecasting.serialization import RECORD
 
@@ -52,7 +54,7 @@ def test_ridge_and_its_errors_are_those_of_scikit_learn():
     random = np.random.default_rng(0)
     features, ahead, latest = random.normal(size=(40, 60)), random.normal(size=(40, 3)), random.normal(size=60)
     ahead += features[:, :3] * 2
-    mean, errors = _ridge(features, ahead, latest)
+    mean, errors = ridge(features, ahead, latest)
     fits = {penalty: Ridge(alpha=penalty).fit(features, ahead) for penalty in (3, 10, 30, 100, 300, 1e3, 3e3, 1e4)}
     left_out = {
         penalty: np.stack(
@@ -66,6 +68,45 @@ def test_ridge_and_its_errors_are_those_of_scikit_learn():
     best = min(fits, key=lambda penalty: np.abs(left_out[penalty]).mean())
     np.testing.assert_allclose(mean, fits[best].predict(latest[None])[0], atol=1e-8)
     np.testing.assert_allclose(errors, left_out[best], atol=1e-8)
+
+
+def test_curved_regression_is_that_of_the_features_of_its_kernel():
+    random = np.random.default_rng(4)
+    features, ahead = random.normal(size=(41, 6)), random.normal(size=(40, 3))
+    kernel = features @ features.T + 6 * RationalQuadratic(length_scale=np.sqrt(6), alpha=1)(features)
+    known = np.linalg.cholesky(kernel)
+    for one, other in zip(curved(features, ahead), ridge(known[:-1], ahead, known[-1]), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8)
+
+
+def test_curved_regression_finds_a_product():
+    random = np.random.default_rng(5)
+    features = random.normal(size=(401, 2))
+    goal = features.prod(1, keepdims=True)
+    curve, line = curved(features, goal[:-1])[1], ridge(features[:-1], goal[:-1], features[-1])[1]
+    assert np.abs(curve).mean() < 0.2 * np.abs(line).mean()
+
+
+@pytest.mark.parametrize("lag", [1, 3])
+def test_errors_are_as_large_as_those_known_at_the_end(lag):
+    errors = np.random.default_rng(6).normal(size=(30, 4)) * np.linspace(1, 3, 30)[:, None]
+    sizes, recent = np.abs(errors).mean(1), []
+    for origin in range(31):
+        known = sizes[: max(origin - lag + 1, 0)]
+        weights = 0.5 ** (np.arange(len(known))[::-1] / 5)
+        recent.append((weights @ known + 1.5 * sizes.mean()) / (weights.sum() + 1.5))
+    factors = np.clip(np.sqrt(recent[-1] / np.array(recent[:-1])), 0.5, 2)
+    np.testing.assert_allclose(as_recent(errors, lag), errors * factors[:, None])
+    np.testing.assert_allclose(as_recent(errors, 40), errors)
+
+
+def test_covariates_end_with_the_horizon_where_a_series_begins_late():
+    weather = np.random.default_rng(7).normal(size=(60 * DAY + HORIZON, 1))
+    values = hours(60)["target"] + 3 * weather[: 60 * DAY, 0]
+    late, cut = (direct_forecast(values[9 * DAY :], DAY, HORIZON, one) for one in (weather, weather[9 * DAY :]))
+    assert late is not None
+    assert cut is not None
+    np.testing.assert_array_equal(late.mean, cut.mean)
 
 
 def test_weeks_that_repeat_go_on():

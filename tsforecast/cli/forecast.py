@@ -154,7 +154,7 @@ def _kept(forecasts: Iterable[Forecast], drawn: list[Forecast], count: int, freq
 
 
 def _tell(predictor: StateSpacePredictor, weights: dict[str, Any], count: int) -> None:
-    """Says of what the forecasts are made."""
+    """Names the parts of the forecasts."""
     largest = sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]
     named = ", ".join(f"{100 * weight / count:.0f} % {name.replace('_', ' ')}" for name, weight in largest)
     kind = type(predictor.prediction_net).__name__.removesuffix("Forecaster").lower()

@@ -68,7 +68,7 @@ def available_memory() -> int | None:
 
 
 def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool) -> None:
-    """Refuses forecasts whose batch would need more memory than there is.
+    """Refuses forecasts with a batch too large for the memory.
 
     Args:
         series: In a batch.
@@ -90,7 +90,7 @@ def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool
 
 
 def check_learner_memory(widths: Sequence[int], rank: int) -> None:
-    """Refuses a learner of a network whose weights need more memory than there is.
+    """Refuses a learner of a network with weights too many for the memory.
 
     Args:
         widths: Of its layers, inputs and outputs included.

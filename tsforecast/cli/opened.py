@@ -15,7 +15,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 
 @dataclass(frozen=True)
 class Opened:
-    """A run whose training is finished.
+    """A run with finished training.
 
     Attributes:
         chosen: Options of the command.

@@ -146,7 +146,7 @@ def task_beyond(
     length: int,
     found: Columns,
 ) -> ForecastTask:
-    """The data whose future is wanted.
+    """The data before the forecasts.
 
     Args:
         data: A file; None for the data of the run.

@@ -71,7 +71,7 @@ class ConfigFile(ActionConfigFile):
 
 
 def command_parser(command: str, description: str) -> ArgumentParser:
-    """A parser of a command, without options yet; what is wrong raises `ArgumentError`."""
+    """A parser of a command, without options yet; wrong arguments raise `ArgumentError`."""
     return ArgumentParser(
         prog=typed(command),
         description=description,

@@ -183,7 +183,7 @@ def check_resumed(folder: Path, record: dict[str, Any], found: str) -> None:
 
 
 def log_stopped(folder: Path) -> None:
-    """Says how a training that was interrupted goes on."""
+    """Announces that an interrupted training goes on."""
     log.warning("stopped; `%s --resume %s` goes on after the last finished epoch", parsing.typed("train"), folder)
 
 

@@ -77,7 +77,7 @@ def load_bandit(path: str | Path, device: str = "cpu") -> Bandit:
 
 
 def _parts(standing: Standing) -> dict[str, Any]:
-    """Return what is made of tensors."""
+    """Return the object made of tensors."""
     names = ("state", "rewards", "paid", "units", "first", "statistics")
     return {name: getattr(standing, name) for name in names}
 

@@ -93,7 +93,7 @@ def cross_validate(
 
 
 def trainer_of(model: Any, horizon: int, seed: int) -> Train:
-    """Return what trains a model, given as `cross_validate` takes it.
+    """Return the training of a model, given as `cross_validate` takes it.
 
     Raises:
         ValueError: If there is no such model, or if it is of another horizon.

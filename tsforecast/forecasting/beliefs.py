@@ -54,7 +54,7 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
 
 
 def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBelief]:
-    """Reads what `save_beliefs` wrote; no code of the file is run.
+    """Reads the file of `save_beliefs`; none of its code is run.
 
     Raises:
         FileNotFoundError: If there is no such file.

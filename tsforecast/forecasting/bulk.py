@@ -75,7 +75,7 @@ def seed_of(seed: int, name: str) -> int:
 
 @lru_cache(maxsize=1)
 def _loaded(run: Path, device: str) -> StateSpacePredictor:
-    """The predictor of a folder, which a process keeps from bucket to bucket."""
+    """The predictor of a folder, kept by a process from bucket to bucket."""
     return load_predictor(run, device)
 
 

@@ -55,7 +55,7 @@ class Candidate:
 
 
 def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[Candidate]:
-    """Return what is compared for a task, the cheapest first.
+    """Return the candidates of a task, the cheapest first.
 
     Args:
         task: The data.

@@ -7,11 +7,12 @@ import numpy as np
 
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.direct import SHARE, has_days, is_long
+from tsforecast.forecasting.direct import has_days, is_long
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.quick_bank import conditioned, learnt_in_part
+from tsforecast.forecasting.share_choice import chosen_share
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +27,9 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
     series, then learn from these in a few steps; where series have shocks in common, as far as windows before the end
     say. Of fewer than twenty series, and where training windows are long, as of hours, they stay as they are, and each
-    series decides by its own past. Forecasts are then mixtures in equal parts: of hours and minutes with direct
-    forecasts, where most series have three weeks or horizons are an eighth of a day, else with those of an `issm`,
-    which learns from 1000 steps or more.
+    series decides by its own past. Forecasts are then mixtures: of hours and minutes with direct forecasts, where most
+    series have three weeks or horizons are an eighth of a day, else in equal parts with those of an `issm`, which
+    learns from 1000 steps or more.
 
     Args:
         task: The series.
@@ -65,8 +66,8 @@ def _beside_direct(task: ForecastTask, entries: list[dict[str, Any]], seed: int,
     predictor = conditioned(task, entries, seed, effects)
     length = int(np.median([entry["target"].shape[-1] for entry in entries]))
     if is_long(length, task.freq, task.prediction_length):
-        log.info("half a bank, whose parameters stay those that other series have taught, and half regressions")
-        predictor.direct = SHARE
+        log.info("a bank, whose parameters stay those that other series have taught, and regressions")
+        predictor.direct = chosen_share(predictor, task, entries, seed)
     else:
         log.info("parameters stay those that other series have taught, as of short series or far horizons")
     return predictor

@@ -1,4 +1,4 @@
-"""Direct forecasts: a ridge regression of all steps ahead on the days before them, mixed into those of a model.
+"""Direct forecasts: ridge regressions of all steps ahead on the days before them, mixed into those of a model.
 
 A state-space model goes from step to step. What it has wrong of the day's shape it has wrong at every step ahead. A
 direct forecast has coefficients of its own for each step ahead, and its errors are those it had before. Of less than
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import calendar_unit, default_season
 from tsforecast.data.effects.effects import SIGNALS
+from tsforecast.forecasting.ridge import as_recent, curved, ridge
 from tsforecast.models.parts.marginals import Marginals
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ Array = NDArray[np.float64]
 
 ALONE = "%s of the model alone: direct forecasts continue the days before, and nothing else"
 
-SHARE = 0.5  # of direct forecasts in the mixture
+SHARE = 0.5  # of direct forecasts in a mixture, where nothing else is known
 _DAYS = (1, 2, 3, 7)  # before a forecast, whose values explain it
 _BLOCKS = 8  # of a day, at least, where blocks are continued
 _SAME = (1, 2, 3)  # days before, whose same steps explain a block
@@ -34,12 +35,12 @@ _ORIGINS = 14  # that a regression has at least
 _LEAST_STEPS = 4  # of a day
 _RECENT = 365  # errors that a forecast has, at most
 _YEAR = 365.25
-_PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 _MISSING = 0.1  # of the steps of a horizon, above which it teaches nothing
 _FAR = 3.0  # distances between the outer hundredths, beyond which values are cut
 _BEND = 2.0  # mean absolute deviations, from which on values count by their logarithm
 _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than each (Gneiting and Ranjan 2013)
 _PARTS = 20  # of the distribution of errors, as components of a mixture
+NAME = "regression on "  # days or blocks, as the name of a model
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,13 @@ def _begin(block: int, day: int) -> int:
 def direct_forecast(
     values: Array, day: int, horizon: int, signals: Array | None = None, block: int | None = None
 ) -> Direct | None:
-    """Return the forecast behind the end of a series by a ridge regression on the days before.
+    """Return the forecast behind the end of a series by ridge regressions on the days before.
 
     Origins lie whole days before the end. Features of each are the values of four earlier days, the weekday, of long
     series the season of the year, and covariates on the day ahead and the day before. An inverse hyperbolic sine bends
-    large values; all are differences to the mean of the week before the origin. Coefficients have a Gaussian prior; its
-    precision, common to the steps of a day, has the least absolute error where each origin is left out (Allen 1974).
+    large values; all are differences to the mean of the week before the origin. The mean is that of a linear and a
+    curved function. Both have a Gaussian prior; its precision has the least absolute error where each origin is left
+    out (Allen 1974). Errors are in part as large as they were in the last days.
 
     Args:
         values: Of the past, (time,), NaN where missing.
@@ -136,12 +138,16 @@ def direct_forecast(
     filled = np.arcsinh((whole - middle) / size)
     level = np.array([filled[origin - _WEEK * block : origin].mean() for origin in every])
     past, steps = _features(filled, every, level, block, day), np.arange(horizon)
-    signals, found = None if signals is None or not signals.size else signals, []
+    signals = None if signals is None or not signals.size else signals[-len(values) - horizon :]
+    goal, found = filled[origins[:, None] + steps] - level[:-1, None], []
     for ahead in [steps] if signals is None else np.split(steps, range(block, horizon, block)):
         features = past if signals is None else _beside(past, signals, every, ahead, block)
-        goal = filled[origins[:, None] + ahead] - level[:-1, None]
-        found.append(_ridge(features[:-1], goal, features[-1]))
+        found.append(ridge(features[:-1], goal[:, ahead], features[-1]))
     mean, errors = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
+    if block == day:  # a curved function costs the cube of the number of origins, and blocks are many
+        features = past if signals is None else _beside(past, signals, every, steps, day)
+        mean, errors = (np.add(*pair) / 2 for pair in zip((mean, errors), curved(features, goal), strict=True))
+        errors = as_recent(errors, -(-horizon // day))
     mean, errors = level[-1] + mean, _NARROWED * errors[-_RECENT:]
     low, high, spread = whole.min(), whole.max(), np.ptp(whole)
     # Beyond these no number is too large for a hyperbolic sine.
@@ -194,24 +200,6 @@ def _standardised(rows: Array) -> Array:
     return (rows - rows.mean(0)) / np.where(spread > 0, spread, 1.0)
 
 
-def _ridge(features: Array, ahead: Array, latest: Array) -> tuple[Array, Array]:
-    """Return the forecast of the latest features, and the errors (origin, step) of those with each origin left out.
-
-    The intercept is free; the penalty of the coefficients has the least absolute error among `_PENALTIES`.
-    """
-    middle, center = features.mean(0), ahead.mean(0)
-    left, size, right = np.linalg.svd(features - middle, full_matrices=False)
-    seen, best, found = left.T @ (ahead - center), np.inf, (center, ahead - center)
-    for penalty in _PENALTIES:
-        shrunk = size / (size**2 + penalty)
-        leverage = left**2 @ (size * shrunk) + 1 / len(features)
-        errors = (ahead - center - left @ ((size * shrunk)[:, None] * seen)) / (1 - leverage)[:, None]
-        if (loss := np.abs(errors).mean()) < best:
-            best = loss
-            found = center + (latest - middle) @ right.T @ (shrunk[:, None] * seen), errors
-    return found
-
-
 class Directs:
     """The direct forecasts of a batch of series.
 
@@ -256,7 +244,7 @@ class Directs:
             if series is not None:
                 shares[:, row] = torch.tensor([1 - self.share, self.share]).log()
         log_weight[shares[1].isinf(), 0] = 0.0
-        name = next(f"regression on {one.kind}" for series in self.found for one in series or ())
+        name = next(NAME + one.kind for series in self.found for one in series or ())
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
         return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 

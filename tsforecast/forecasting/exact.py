@@ -1,6 +1,6 @@
 """Forecasts whose quantiles are exact, or those of a mixture over paths of switches."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from statistics import NormalDist
@@ -208,6 +208,16 @@ class ExactForecast(SampleForecast):
         names, shares = self._batch.weights
         own = shares[self._series]
         return {names[place]: float(own[place]) for place in np.argsort(-own, kind="stable")}
+
+    def of_models(self, names: Collection[str]) -> "ExactForecast":
+        """Return the forecast of some of the models in `weights`, whose weights are not all zero."""
+        own = self._batch.of(self._series)
+        kept = torch.tensor([name in names for name in own.marginals.names])
+        weight = own.marginals.log_weight
+        left_out = ~kept.reshape(-1, *[1] * (weight.ndim - 2))
+        marginals = replace(own.marginals, log_weight=weight.masked_fill(left_out, -torch.inf).log_softmax(1))
+        batch = BatchMarginals(marginals, own.exponents, own.taken)
+        return ExactForecast(batch, 0, None, self.start_date, self.item_id, self.info)
 
     @property
     def samples(self) -> NDArray[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]

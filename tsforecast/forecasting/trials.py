@@ -18,7 +18,7 @@ SERIES = 128  # that candidates are compared on, at most
 _STEPS = 3000  # at the end of each, likewise
 _FILTERED = 250_000  # steps of the histories before all windows, likewise
 _WINDOWS = 10
-_SHARE = 0.1  # of long series, which can spare this share of them
+SHARE_OF_LONG = 0.1  # of long series, which can spare this share of them
 _APART = 3  # horizons from one window to the next, at most: neighbours have the same weather
 # Quantiles in the middle of equal shares: as a sample of equal weights they have the CRPS that is their quantile loss.
 LEVELS = tuple(((np.arange(20) + 0.5) / 20).tolist())
@@ -72,7 +72,7 @@ def shares_of(task: ForecastTask, values: NDArray[np.float64], weights: str) -> 
         size = np.abs(np.nan_to_num(values)).sum()
         return np.full(len(values), 1 / size if size else 0.0)
     season, own = default_season(task.freq), _units_of_targets(task)
-    units = np.array([_seasonal_error((entry["target"].T / own).T, season) for entry in task.train])
+    units = np.array([seasonal_error((entry["target"].T / own).T, season) for entry in task.train])
     count = np.isfinite(values).sum((1, 2))
     known = (units > 0) & (count > 0)
     return np.where(known, 1 / np.where(known, units * count * max(known.sum(), 1), 1.0), 0.0)
@@ -83,11 +83,11 @@ def _units_of_targets(task: ForecastTask) -> NDArray[np.float64]:
     entries, season = list(task.train), default_season(task.freq)
     if all(np.ndim(entry["target"]) == 1 for entry in entries):
         return np.ones(1)
-    found = np.array([[_seasonal_error(row, season) for row in entry["target"]] for entry in entries]).mean(0)
+    found = np.array([[seasonal_error(row, season) for row in entry["target"]] for entry in entries]).mean(0)
     return np.where(found > 0, found, 1.0)
 
 
-def _seasonal_error(target: NDArray[Any], season: int) -> float:
+def seasonal_error(target: NDArray[Any], season: int) -> float:
     """Return the mean absolute difference to the season before, or to the step before in a series that is shorter."""
     lag = season if target.shape[-1] > season else 1
     differences = np.abs(target[..., lag:].astype(np.float64) - target[..., :-lag])
@@ -103,7 +103,7 @@ def comparison(task: ForecastTask, seed: int | None) -> ForecastTask | None:
     steps = task.prediction_length
     lengths = [entry["target"].shape[-1] for entry in task.entries]
     median = float(np.median(lengths))
-    most = max(_span(int(_SHARE * median / steps)), min(_WINDOWS, int(median / 2 / steps)), 1)
+    most = max(span(int(SHARE_OF_LONG * median / steps)), min(_WINDOWS, int(median / 2 / steps)), 1)
     past = max(steps + 1, default_season(task.freq))
     tried = [(windows, past) for windows in range(most, 0, -1)] + [(1, steps + 1)]
     for windows, least in tried:
@@ -133,7 +133,7 @@ def _begins(entry: dict[str, Any], test: int) -> bool:
     return bool(np.isfinite(last_steps(entry, _STEPS)["target"][..., :-test]).any())
 
 
-def _span(spare: int) -> int:
+def span(spare: int) -> int:
     """Return the number of horizons that windows span, where a series can spare so many."""
     apart = min(_APART, (spare - 1) // (_WINDOWS - 1))
     return (_WINDOWS - 1) * apart + 1 if apart > 1 else min(_WINDOWS, spare)

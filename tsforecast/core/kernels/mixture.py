@@ -19,7 +19,7 @@ def quantiles(
     maps: Sequence[str],
     normal: Float[Tensor, " level"],
 ) -> Float[Tensor, "level series step"] | None:
-    """Return the quantiles of mixtures; None for what the program does not serve.
+    """Return the quantiles of mixtures; None outside the program.
 
     Args:
         weight: Weights, which add up to 1. Components of weight 0 cost nothing.
@@ -48,7 +48,7 @@ def means(
     clipped: bool,
     ends: Float[Tensor, "series 2"],
 ) -> Float[Tensor, "series step"] | None:
-    """Return the means of mixtures; None for what the program does not serve.
+    """Return the means of mixtures; None outside the program.
 
     Args:
         weight: As `quantiles` takes it.

@@ -220,7 +220,7 @@ def _covariates(entry: dict[str, Any]) -> Array:
 
 
 def _steps(basis: Basis, series: int) -> int:
-    """Return how many steps of each of some series are fitted to."""
+    """Return the number of steps of each series in the fit."""
     every = np.clip(_WORK / max(basis.width, 1) ** 2, _ROWS, _OF_ALL)
     return int(max(min(_ROWS, every // series), 1))
 
