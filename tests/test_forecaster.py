@@ -10,6 +10,8 @@ import tsforecast
 from tsforecast import Forecaster, StateSpaceEstimator
 from tsforecast.analysis import anomalies
 from tsforecast.analysis.explain import explain
+from tsforecast.data.known import attach_known, with_room
+from tsforecast.data.tables.dataframes import columns_of
 
 COLUMNS = {"item": "shop", "timestamp": "day", "target": "sales", "covariates": ["price"]}
 LEVELS = [0.1, 0.5, 0.9]
@@ -132,6 +134,31 @@ def test_a_scenario_may_bring_the_future_of_covariates():
         forecaster.scenario(ahead[ahead["day"] < "2024-04-03"])
     expected = Forecaster(5, columns=COLUMNS).fit(short).update(prices).predict(LEVELS)
     pd.testing.assert_frame_equal(forecaster.scenario(ahead, LEVELS), expected, rtol=1e-5)
+
+
+def test_categories_are_covariates_and_parts_of_scenarios(tmp_path):
+    """By the names of their columns of 0 and 1, or by the column of text."""
+    data = table().drop(columns="price")
+    fair = np.random.default_rng(1).random(len(data)) < 0.15
+    data["sales"] += 30.0 * fair
+    data["event"] = np.where(fair, "fair", None)
+    forecaster = Forecaster(5).fit(data)
+    usual = forecaster.predict(LEVELS)
+    day = usual["day"][(usual["shop"] == "a") & (usual["mean"] < 45)].iloc[0]
+    at = (usual["shop"] == "a") & (usual["day"] == day)
+    given = {"shop": ["a"], "day": [day]}
+    by_name = forecaster.scenario(pd.DataFrame(given | {"event=fair": [1.0]}), LEVELS)
+    by_text = forecaster.scenario(pd.DataFrame(given | {"event": ["fair"]}), LEVELS)
+    pd.testing.assert_frame_equal(by_name, by_text)
+    other = usual["shop"] == "b"  # days behind the fair may feel it, too
+    pd.testing.assert_frame_equal(by_name[other], usual[other])
+    assert by_name.loc[at, "mean"].item() > usual.loc[at, "mean"].item() + 15
+    file = tmp_path / "known.csv"
+    pd.DataFrame(given | {"event": ["fair"]}).to_csv(file, index=False)
+    roles = columns_of(forecaster.predictor_.columns)
+    entries = with_room(forecaster._task(data, whole=True)).ending_together().latest
+    known = attach_known(entries, file, 5, roles)
+    assert known[0]["feat_dynamic_real"][0, -5:].sum() == entries[0]["feat_dynamic_real"][0, -5:].sum() + 1
 
 
 def test_wrong_scenarios(priced):

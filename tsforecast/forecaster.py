@@ -15,6 +15,7 @@ from tsforecast.data.known import attach_known, ends_of, with_room
 from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
+from tsforecast.data.tables.columns import with_categories
 from tsforecast.data.tables.dataframes import alike, as_lists, as_pandas, columns_of, with_rows
 from tsforecast.data.tables.formats import without_index
 from tsforecast.data.tables.roles import Columns
@@ -131,9 +132,10 @@ class Forecaster:
         Raises:
             ValueError: If a row is of an unknown series or outside the forecasts, or a covariate is not known.
         """
-        data, rows = self._fitted("scenario"), _rows(known)
+        data = self._fitted("scenario")
         task = self._task(data, whole=True)
         roles, horizon = columns_of(self.predictor_.columns), self.predictor_.prediction_length
+        rows = with_categories(_rows(known), roles)
         names = [*roles.targets, *roles.covariates]
         ends = [one for name in roles.covariates for one in ends_of(name)]
         if not roles.wide and not {*names, *ends} & {*rows}:

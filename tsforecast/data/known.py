@@ -91,6 +91,7 @@ def _there(source: Path | pd.DataFrame, roles: Columns) -> Columns:
     """Return the roles of columns without those that a table leaves out."""
     names = [*map(str, source.columns)] if isinstance(source, pd.DataFrame) else names_in(source)
     there = {name.lower(): name for name in names}
+    there |= {name.lower(): name for name in roles.covariates if name.rpartition("=")[0] in names}
     ends = [one for name in roles.covariates for one in ends_of(name)]
     covariates, targets = (
         [there[name.lower()] for name in wanted if name.lower() in there]

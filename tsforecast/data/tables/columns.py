@@ -77,9 +77,9 @@ def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **
         table = Table(path, *with_stamps(frame, columns), columns, **place)
         ahead = _known_ahead(table, columns, [name for name in names if name not in used])
         columns, frame = replace(columns, covariates=list(ahead)), frame.assign(**ahead)
-        names = [name for name in names if not any(one.startswith(f"{name}=") for one in ahead)]
-    across = {*schema.across}
-    log.info("%s: %s", path, description([name for name in names if name not in across], columns, len(across)))
+    across = {*schema.across} | {name.rpartition("=")[0] for name in columns.covariates}
+    named = [name for name in names if name not in across]
+    log.info("%s: %s", path, description(named, columns, len(schema.across)))
     roles = replace(columns, decimal=given.decimal, ahead=False)
     if schema.across or columns.wide:  # other tables of this form have other dates, or other series
         opened = {"timestamp": None} if schema.across else {}
@@ -122,13 +122,13 @@ def _candidates(name: str, column: Any) -> dict[str, Any]:
     values = column.value_counts(dropna=False).index
     if len(values) > _CATEGORIES:
         return {}
-    names = [f"{name}={value}" for value in values[1:] if isinstance(value, str)]
+    names = [f"{name}={value}" for value in values[1:] if isinstance(value, str) and "=" not in value]
     return {one: with_categories(column.to_frame(), Columns(covariates=[one]))[one] for one in names}
 
 
 def with_categories(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """The frame with a column of 0 and 1 for each covariate that is called by a category, "holiday=easter"."""
-    for name in columns.covariates:
+    for name in (*columns.covariates, *columns.targets):
         column, mark, value = name.rpartition("=")
         if mark and name not in frame and column in frame:
             frame = frame.assign(**{name: (frame[column].astype(str) == value).astype(float)})
