@@ -113,6 +113,10 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
         state, terms = model.system.posterior(prior, *scaled(time_slice, location, scale))
         return Belief(state, location, scale, Series.of(batch), model.memory), terms
 
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self.filter(batch, belief)[0]
+
     def filter_weighted(
         self, batch: Batch, belief: Belief | None = None
     ) -> tuple[Belief, Float[Tensor, "time series"], list[Float[Tensor, "1 series 1"]]]:

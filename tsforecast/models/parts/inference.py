@@ -111,9 +111,9 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return a belief and log-likelihoods, see `AbstractForecaster.filter`."""
 
+    @abc.abstractmethod
     def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
-        """Return the belief of `filter` alone."""
-        return self.filter(batch, belief)[0]
+        """Return the belief of `filter` alone, which may cost less."""
 
     @abc.abstractmethod
     def forecast(

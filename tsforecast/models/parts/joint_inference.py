@@ -79,6 +79,10 @@ class JointInference(AbstractInference[AbstractDynamics]):
         nothing = Correlation.none(len(batch["series_index"]), self._targets, known.scale)
         return self._belief(known, nothing, batch)
 
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self.filter(batch, belief)[0]
+
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the beliefs of all targets and of their correlation, and the log-likelihood of each step.
 

@@ -119,6 +119,10 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
         losses = (member.loss(own, linear) for (member, own), learns in each if learns)
         return sum(losses, torch.zeros(()).to(self.dtype))
 
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self.filter(batch, belief)[0]
+
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the beliefs of all members, and the log-likelihood of each step of the mixture.
 

@@ -33,6 +33,10 @@ class Regimes:
 class AbstractRegimeInference(AbstractInference[SomeDynamics], abc.ABC, Generic[SomeDynamics]):
     """Inference in a model that has regimes."""
 
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self.filter(batch, belief)[0]
+
     @abc.abstractmethod
     def regimes(self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None) -> Regimes:
         """Return the regimes of the batch's past, given all of it.
