@@ -11,6 +11,7 @@ from tsforecast.analysis.explain import explain
 from tsforecast.data import ForecastTask
 from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.past import PAST
+from tsforecast.forecasting import direct
 from tsforecast.forecasting.adaptation import AdaptivePredictor
 from tsforecast.forecasting.direct import Directs, direct_forecast, has_days, is_long
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
@@ -107,6 +108,21 @@ def test_covariates_end_with_the_horizon_where_a_series_begins_late():
     assert late is not None
     assert cut is not None
     np.testing.assert_array_equal(late.mean, cut.mean)
+
+
+def test_a_curved_function_is_fitted_to_the_last_origins(monkeypatch):
+    """It costs the cube of their number; the linear one has all."""
+    values = hours(60)["target"]
+    whole = direct_forecast(values, DAY, HORIZON)
+    sizes = []
+    monkeypatch.setattr(direct, "_CURVED", 30)
+    monkeypatch.setattr(direct, "curved", lambda x, y: (sizes.append((len(x), len(y))), curved(x, y))[1])
+    found = direct_forecast(values, DAY, HORIZON)
+    assert whole is not None
+    assert found is not None
+    assert sizes == [(31, 30)]
+    assert len(found.errors) == 30 < len(whole.errors)
+    assert np.abs(found.mean - whole.mean).max() < whole.errors.std()
 
 
 def test_weeks_that_repeat_go_on():

@@ -39,6 +39,7 @@ _MISSING = 0.1  # of the steps of a horizon, above which it teaches nothing
 _FAR = 3.0  # distances between the outer hundredths, beyond which values are cut
 _BEND = 2.0  # mean absolute deviations, from which on values count by their logarithm
 _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than each (Gneiting and Ranjan 2013)
+_CURVED = 1000  # origins that a curved function is fitted to, at most
 _PARTS = 20  # of the distribution of errors, as components of a mixture
 NAME = "regression on "  # days or blocks, as the name of a model
 
@@ -144,9 +145,10 @@ def direct_forecast(
         features = past if signals is None else _beside(past, signals, every, ahead, block)
         found.append(ridge(features[:-1], goal[:, ahead], features[-1]))
     mean, errors = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
-    if block == day:  # a curved function costs the cube of the number of origins, and blocks are many
+    if block == day:  # a curved function costs the cube of the number of origins: blocks are too many
         features = past if signals is None else _beside(past, signals, every, steps, day)
-        mean, errors = (np.add(*pair) / 2 for pair in zip((mean, errors), curved(features, goal), strict=True))
+        curve, curve_errors = curved(features[-_CURVED - 1 :], goal[-_CURVED:])
+        mean, errors = (mean + curve) / 2, (errors[-_CURVED:] + curve_errors) / 2
         errors = as_recent(errors, -(-horizon // day))
     mean, errors = level[-1] + mean, _NARROWED * errors[-_RECENT:]
     low, high, spread = whole.min(), whole.max(), np.ptp(whole)
