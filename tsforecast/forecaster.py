@@ -100,16 +100,16 @@ class Forecaster:
     def predict(
         self,
         quantiles: Sequence[float] = TENTHS,
-        hierarchy: Given | None = None,
         aggregate: str | Sequence[str] = (),
+        hierarchy: Given | None = None,
     ) -> Any:
         """Return forecasts behind the end of the data, see `StateSpacePredictor.predict_frame`.
 
         Args:
             quantiles: Levels between 0 and 1.
+            aggregate: Periods, such as "month", whose sums are forecast, too, see `tsforecast.forecast`.
             hierarchy: Columns that name a series together, such as "region/shop", or a summing matrix: all sums are
                 forecast, too, see `tsforecast.forecast`.
-            aggregate: Periods, such as "month", whose sums are forecast, too, see `tsforecast.forecast`.
         """
         task, tree = self._task(self._fitted("predict"), hierarchy=hierarchy), None
         if hierarchy is None and not aggregate:

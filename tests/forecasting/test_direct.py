@@ -181,7 +181,8 @@ def test_walks_of_less_than_three_weeks_lie_within_the_errors_of_blocks():
     found = [one for series in Directs(windows, "15min", 12, 0.5, 1).found for one in series or ()]
     assert [one.kind for one in found] == ["blocks"] * len(walks)
     low, high = (np.stack([one.mean + np.quantile(one.errors, at, 0) / 0.85 for one in found]) for at in (0.1, 0.9))
-    assert ((walks[:, -12:, 0] > low) & (walks[:, -12:, 0] < high)).mean() == pytest.approx(0.8, abs=0.08)
+    held = ((walks[:, -12:, 0] > low) & (walks[:, -12:, 0] < high)).mean(1)
+    assert abs(held.mean() - 0.8) < 3 * held.std() / np.sqrt(len(held))
 
 
 def test_a_mixture_has_half_of_each_distribution(entries, pair):

@@ -14,6 +14,7 @@ from tsforecast.forecasting.direct import NAME, SHARE, is_long
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.trials import LEVELS, SHARE_OF_LONG, count_windows, seasonal_error, span, windows_of
+from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
 
@@ -42,17 +43,22 @@ def chosen_share(
     """
     held_out = _held_out(task, entries, seed)
     if held_out is None:
+        log.info("regressions count for a half: no series is long enough for windows that choose their share")
         return SHARE
     predictor.direct = SHARE
     pasts, labels = windows_of(held_out)
-    forecasts = predictor.predict(pasts, num_samples=0)
     day = default_season(task.freq)
-    found = [_parabola(*one, day) for one in zip(pasts, labels, forecasts, strict=True)]
+    with warnings_only("tsforecast.forecasting"):  # the forecasts say it
+        forecasts = predictor.predict(pasts, num_samples=0)
+        found = [_parabola(*one, day) for one in zip(pasts, labels, forecasts, strict=True)]
     slope, bend = np.sum([one for one in found if np.isfinite(one).all()] or [(0.0, 0.0)], 0)
     best = float(np.clip(-slope / bend, 0, 1)) if bend > 0 else SHARE
     share = round((SHARE + best) / 2, 2)
     windows = count_windows(held_out) * len(held_out.entries)
-    log.info("%.0f %% are of regressions, since %.0f %% are best in %d windows", share * 100, best * 100, windows)
+    log.info(
+        "regressions count for %.0f %%, halfway between 50 %% and the %.0f %% that are best in %d windows",
+        share * 100, best * 100, windows,
+    )  # fmt: skip
     return share
 
 
