@@ -34,6 +34,7 @@ def move(slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None) -> tuple[
     mean = tensors[0]
     assert mean is not None
     nothing = mean.new_zeros(mean.shape[:-1])
+    # A variance that is not positive would count as a failure.
     given = torch.zeros_like(mean), nothing, nothing + 1, torch.zeros_like(nothing, dtype=torch.bool)
     return run(_Step, slopes, *tensors, *given)[:2]
 
