@@ -102,6 +102,7 @@ class Clock:
     def of(cls, steps: int, moving: Tensor | None, device: torch.device) -> "Clock":
         """Return the clock of a block from a mask of its moving steps, (block, *batch, step); None if all move."""
         taken = torch.arange(1, steps + 1, device=device) if moving is None else moving.cumsum(-1)
+        # Lags above the diagonal are looked up too, and cut off later.
         return cls(taken, (taken.unsqueeze(-1) - taken.unsqueeze(-2)).abs())
 
     def powers(self, damping: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -183,7 +184,7 @@ class Trend(Component):
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
         """A^k = [[1, a_k], [0, phi^k]] with a_k = 1 + phi + ... + phi^(k-1)."""
         powers, taken, by_lag, ahead = clock.powers(damping, noise)
-        sums = torch.cat([torch.zeros_like(powers[..., :1]), powers[..., :-1].cumsum(-1)], -1)
+        sums = torch.cat([torch.zeros_like(powers[..., :1]), powers[..., :-1].cumsum(-1)], -1)  # a_0, a_1, ...
         sum_taken, sum_lag, sum_ahead = (clock.look(sums, i) for i in (clock.taken, clock.lag, clock.left))
         by_lag, sum_by_lag = by_lag.tril(), sum_lag.tril()
         level, slope = noise.unbind(-1)
@@ -195,7 +196,7 @@ class Trend(Component):
             position=torch.arange(2, device=noise.device),
             matrix=torch.stack([torch.ones_like(sum_taken), sum_taken], -1),
             cross=torch.stack([v11 + sum_ahead * v12, ahead * v12], -1),
-            noise=((torch.ones_like(sum_lag), v11), (sum_lag, v12)),
+            noise=((torch.ones_like(sum_lag), v11), (sum_lag, v12)),  # Cov(y_t, y_s) = v11_s + a_{t-s} v12_s
             transition=torch.stack(
                 [torch.stack([first, sum_taken[..., -1]], -1), torch.stack([last, taken[..., -1]], -1)], -2
             ),

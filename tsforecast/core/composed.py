@@ -58,7 +58,7 @@ class ComposedTransition(AbstractByMoments):
 
     def moved(self, prior: Gaussian) -> Move | None:
         """Return the transition as the program takes it; None where it does not take it, or such a belief."""
-        if not isinstance(self.rest, DiagonalLinearGaussian) or not is_served(prior):
+        if not isinstance(self.rest, DiagonalLinearGaussian) or not is_served(prior):  # it takes diagonal noises only
             return None
         own, matrix, size = self.structure, self.rest.matrix, self.structure.noise.shape[-1]
         first = own.push(prior.mean[..., :size].unsqueeze(-1)).squeeze(-1)
@@ -181,9 +181,9 @@ class ComposedSystem(AbstractLinearSystem):
 
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
         """Return the block shape of the structural part, for as many observed numbers at once."""
-        length = max(1, min(num_steps, 12 // self.num_targets))
+        length = max(1, min(num_steps, 12 // self.num_targets))  # twelve observed numbers, as for components alone
         states = self.structure.num_states + self.rest.transition.offset.shape[-1]
-        return length, max(1, 2**21 // (num_series * length * self.num_targets * states))
+        return length, max(1, 2**21 // (num_series * length * self.num_targets * states))  # some megabytes at a time
 
     def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
         """Step by step: the joint is multiplied out for every pair of steps."""
@@ -247,7 +247,7 @@ def _in_full(blocks: Blocks, size: int) -> Blocks:
     transition = eye if blocks.transition is None else _square(blocks.transition)
     drift = matrix.new_zeros(1, size) if blocks.state_offset is None else blocks.state_offset
     offset, noise = blocks.offset, blocks.noise
-    if cross is None:
+    if cross is None:  # the rows see the state after the move: written for the state before
         cross = matrix @ state_noise
         offset, noise = offset + matvec(matrix, drift), noise + cross @ matrix.mT
         matrix = matrix @ transition

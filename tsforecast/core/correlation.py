@@ -52,14 +52,14 @@ class Correlation:
     def matrix(self) -> Float[Tensor, "*batch target target"]:
         """Return correlations, shrunk to 0 as if as many steps as targets, and one, had shown none."""
         count = self.products.shape[-1]
-        mean = self.products / self.weight.clamp_min(1e-6)
+        mean = self.products / self.weight.clamp_min(1e-6)  # pairs never seen together have products of 0, too
         scale = mean.diagonal(dim1=-2, dim2=-1).clamp_min(1e-12).rsqrt()
         found = mean * scale.unsqueeze(-1) * scale.unsqueeze(-2) * self.weight / (self.weight + count + 1)
         eye = torch.eye(count, dtype=found.dtype, device=found.device)
         found = torch.where(eye > 0, eye, found.clamp(-1.0, 1.0))
         values, vectors = torch.linalg.eigh(found)  # pairs of targets may come from different steps
         found = (vectors * values.clamp_min(_LEAST).unsqueeze(-2)) @ vectors.mT
-        scale = found.diagonal(dim1=-2, dim2=-1).rsqrt()
+        scale = found.diagonal(dim1=-2, dim2=-1).rsqrt()  # raised eigenvalues took the diagonal off 1
         return found * scale.unsqueeze(-1) * scale.unsqueeze(-2)
 
     def log_density(

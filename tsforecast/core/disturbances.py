@@ -121,7 +121,9 @@ def _step_back(
     emission = emission.dense()
     among = emission.marginal(before)
     matrix, masked = mask_rows(emission.matrix.expand(*value.shape, -1), among.cov, mask)
+    # The inverse itself, since D is made of its entries.
     inverse = torch.cholesky_inverse(cholesky(masked, "the predictive covariance of an observation"))
+    # `mask_rows` left ones at missing targets.
     inverse = torch.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), inverse, 0.0)
     gain = before.cov @ matrix.mT @ inverse
     residual = torch.where(mask, value - among.mean, 0.0)
@@ -141,6 +143,7 @@ def _step_back(
     others = torch.where(mask, value - u / diagonal, smoothed)
     width = torch.where(mask, 1 / diagonal, spread)
     size = information.diagonal(dim1=-2, dim2=-1)
+    # A state about which later data say nothing has no residual.
     shocks = torch.where(size > 1e-9, score * size.clamp_min(1e-9).rsqrt(), 0.0)
     moved = _pulled(transition, _pulled(transition, information).mT)
     later = Gaussian(_pulled(transition, score.unsqueeze(-1)).squeeze(-1), symmetrise(moved))

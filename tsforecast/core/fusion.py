@@ -66,7 +66,8 @@ def conflict(belief: Gaussian, other: Gaussian, prior: Gaussian) -> Float[Tensor
         prior: That both began with.
     """
     against, known = other.kl(belief), other.kl(prior)
-    knows = known > torch.finfo(known.dtype).eps * 100
+    knows = known > torch.finfo(known.dtype).eps * 100  # less is rounding
+    # Twice: the unused branch would have a gradient of NaN.
     return torch.where(knows, against / torch.where(knows, known, 1.0), 0.0)
 
 
@@ -101,6 +102,7 @@ def reliabilities(
     odds, members = [], []
     for sound in itertools.product((False, True), repeat=count):
         size = sum(sound)
+        # That of one source is 0.
         information = _information(list(itertools.compress(sources, sound)), shared) if size > 1 else nothing
         odds.append(size * math.log(reliable) + (count - size) * math.log1p(-reliable) + _last(information, sums))
         members.append(sound)

@@ -88,6 +88,7 @@ class ISSMTransition(AbstractByMoments):
             cov = symmetrise(self.push(self.push(cov).mT))
         elif self.diagonal is not None:
             cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
+        # Only what was made here may be written into.
         return Gaussian(mean, add_diagonal(cov, self.noise, in_place=cov is not prior.cov))
 
     def moved(self, prior: Gaussian) -> Move | None:

@@ -142,6 +142,7 @@ def smooth(
     """
     _, (predicted, filtered, log_likelihood) = _filter(system, prior, values, observed, first)
     at, mean, cov = system.by_step(), filtered.mean, filtered.cov
+    # The belief before each step, for the covariance across it.
     before = torch.cat([prior.cov.expand(cov.shape[1:]).unsqueeze(0), cov[:-1]])
 
     def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
@@ -150,7 +151,7 @@ def smooth(
         transition, emission = (conditional.dense() for conditional in at(time))
         smoothed = _correct(filtered, later)
         score, information = _observe(emission, predicted, value, mask)
-        keep = -information @ predicted.cov
+        keep = -information @ predicted.cov  # (I - K C)' = I - C' S^{-1} C V^-
         keep.diagonal(dim1=-2, dim2=-1).add_(1)
         score = score + matvec(keep, later.mean)
         information = symmetrise(information + keep @ later.cov @ keep.mT)
@@ -160,7 +161,7 @@ def smooth(
         later = Gaussian(matvec(back, score), symmetrise(back @ information @ transition.matrix))
         return later, (smoothed, cross)
 
-    nothing = Gaussian(torch.zeros_like(mean[0]), torch.zeros_like(cov[0]))
+    nothing = Gaussian(torch.zeros_like(mean[0]), torch.zeros_like(cov[0]))  # nothing comes after the last step
     times = range(first, first + values.shape[0])
     later, stacks = scan(step, nothing, (times, values, observed, predicted, filtered, before), reverse=True)
     states, cross = _aligned(log_likelihood.ndim - 1, *stacks)
@@ -237,7 +238,7 @@ def simulate(
     transition, emission = at(first)
     batch = emission.marginal(transition.marginal(prior)).batch_shape
     start = Gaussian(prior.mean.expand(*batch, prior.mean.shape[-1]), prior.cov).sample((num_samples,), generator)
-    known = torch.zeros_like(prior.cov[(0,) * (prior.cov.ndim - 2)])
+    known = torch.zeros_like(prior.cov[(0,) * (prior.cov.ndim - 2)])  # a known state is a Gaussian without variance
 
     def step(state: Tensor, time: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         transition, emission = at(time)
@@ -279,6 +280,7 @@ def sample_posterior(
     wide = Gaussian(prior.mean.expand(*batch, prior.mean.shape[-1]), prior.cov)
     states, simulated = simulate(system, wide, values.shape[0], num_samples, generator, first)
     values = values.reshape(values.shape[0], 1, *[1] * (simulated.ndim - values.ndim - 1), *values.shape[1:])
+    # In one pass: the gains are the same for data and simulations.
     both = torch.cat([values.expand(-1, 1, *simulated.shape[2:]), simulated], 1)
     mask = observed
     if mask is not None:

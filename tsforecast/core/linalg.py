@@ -27,7 +27,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> torch.Size:
 
     `torch.broadcast_shapes` would import SymPy, in a second.
     """
-    scalar = torch.empty((), device="cpu")
+    scalar = torch.empty((), device="cpu")  # under any default device: only shapes are wanted
     return torch.broadcast_tensors(scalar, *(scalar.expand(shape) for shape in shapes))[0].shape
 
 
@@ -97,8 +97,10 @@ def cholesky(
         matrix = matrix + torch.diag_embed(known.to(matrix.dtype))
     factor, info = torch.linalg.cholesky_ex(matrix)
     if jitter and not is_transformed(info):
+        # Relative, so that units do not matter.
         scale = torch.finfo(matrix.dtype).eps * matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
         added = torch.zeros_like(scale)
+        # In float32, 1000 eps of a variance is a part in ten thousand: more would be another distribution.
         for power in (1, 2, 3):
             if not bool(info.any()):
                 break
@@ -197,10 +199,11 @@ def contracted(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch
 
 def _largest_singular_value(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch 1 1"]:
     """Return it by powers of A'A: unlike a decomposition, they do not make a GPU wait for whether they converged."""
-    with torch.no_grad():
+    with torch.no_grad():  # with its vectors held fixed, the derivative of a singular value is right to first order
         power = matrix.mT @ matrix
         for _ in range(_SQUARINGS):
             power = power @ power
+            # Unscaled, the powers overflow; zeros stay zeros.
             power = power / power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-30)
         vector = (power @ power.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)).mT  # not orthogonal to the leading one
         vector = vector / vector.norm(dim=-1, keepdim=True).clamp_min(1e-30)

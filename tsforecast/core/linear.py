@@ -171,6 +171,7 @@ def _push(
     """
     tensors = matrix, prior.cov, prior.mean, offset, noise
     count = matrix.shape[:-2].numel()
+    # A matrix that many filters share is one large product, for which torch is faster.
     if count == prior.cov.shape[:-2].numel() and serves(count, matrix.shape[-2:], *tensors):
         reference = partial(_push_by_torch, with_cross=with_cross, diagonal=diagonal)
         return kernels.push(reference, *tensors, with_cross=with_cross, diagonal=diagonal)
@@ -186,6 +187,7 @@ def _push_by_torch(
     if with_cross:
         among = among + (torch.diag_embed(noise) if diagonal else noise)
     else:
+        # `symmetrise` made it, so it may be written into.
         among = add_diagonal(symmetrise(among), noise, in_place=True) if diagonal else symmetrise(among + noise)
     return matvec(matrix, mean) + offset, cross, among
 
@@ -253,7 +255,7 @@ def condition_scalar(
     Raises:
         NotPositiveDefiniteError: If the variance of b is not positive.
     """
-    check_factor((~(variance > 0)).int(), ("series",), PREDICTED_VARIANCE)
+    check_factor((~(variance > 0)).int(), ("series",), PREDICTED_VARIANCE)  # a NaN fails too
     weight = torch.ones_like(residual)
     if observed is not None:
         weight = observed.to(residual.dtype)

@@ -51,7 +51,7 @@ class GaussianMixture:
         deviation = self.components.variance.sqrt()
         return (self.log_weight.exp().unsqueeze(-1) * torch.special.ndtr(self._standard(value, deviation))).sum(0)
 
-    def _standard(self, value: Tensor, deviation: Tensor) -> Tensor:
+    def _standard(self, value: Tensor, deviation: Tensor) -> Tensor:  # a component without variance is a step
         return (value - self.components.mean) / deviation.clamp_min(torch.finfo(deviation.dtype).tiny)
 
     def quantile(self, level: float | Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -70,6 +70,7 @@ class GaussianMixture:
         # The root lies between the smallest and the largest quantile of the components.
         ends = mean + deviation * torch.special.ndtri(level)
         low, high = ends.amin(0), ends.amax(0)
+        # Each round halves the interval: one for each binary digit, and some.
         for _ in range(math.ceil(-math.log2(torch.finfo(mean.dtype).eps)) + 4):
             middle = 0.5 * (low + high)
             below = self.cdf(middle) < level

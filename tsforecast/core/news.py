@@ -17,6 +17,7 @@ from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import matvec
 from tsforecast.core.system import AbstractLinearSystem
 
+# Smoothed at a time: memory grows with it.
 _TOGETHER = 128  # impulses
 
 
@@ -90,6 +91,7 @@ def news(
     at = torch.nonzero(changed.any(-1))
     first = int(at[0, 0]) if len(at) else len(before)
     tail = _Tail.of(system, prior, before, horizon, first)
+    # Old data, then without what was withdrawn, then with what is new.
     start, whole, end = tail.means(before), tail.means(torch.where(common, after, torch.nan)), tail.means(after)
     cells = {
         "revised": common & (before != after),
@@ -153,6 +155,7 @@ class _Tail:
         for part in range(0, len(time), _TOGETHER):
             where = slice(part, part + _TOGETHER)
             impulses = silent.repeat(1 + len(time[where]), 1, 1)
+            # The first data are all 0: the answer to them is the constant part.
             impulses[torch.arange(1, len(impulses)), time[where], target[where]] = 1.0
             answers = self._smoothed(impulses, observed)[:, -self.horizon :]
             weights.append(answers[1:] - answers[:1])

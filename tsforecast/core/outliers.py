@@ -56,7 +56,8 @@ class ErrorWatch:
         """
         known, largest = self.count >= _FIRST, _LARGEST * self.square.clamp_min(_LEAST)
         outlier = observed & known & (errors.square() > FAR**2 * self.square.clamp_min(_LEAST))
-        gain = (1 / (self.count + 1)).clamp_min(_GAIN)
+        gain = (1 / (self.count + 1)).clamp_min(_GAIN)  # a plain mean of the first 33 errors
+        # The first errors are taken in full: a size begun too small could hardly grow.
         squares = torch.where(self.count >= _FIRST // 2, torch.minimum(errors.square(), largest), errors.square())
         square = torch.where(observed, self.square + gain * (squares - self.square), self.square)
         run = torch.where(observed, torch.where(outlier, self.run + 1, 0), self.run)
@@ -102,6 +103,7 @@ def outliers(
         more = value.new_zeros(value.shape[0])
         if bool(watch.has_changed.any()):
             wide = emission.marginal(transition.marginal(widened(belief, more + 1, again))).variance - among.variance
+            # As much as adds the square of the error to its predicted variance.
             wanted = errors.square() * among.variance / wide.clamp_min(torch.finfo(value.dtype).tiny)
             more = torch.where(watch.has_changed, torch.where(mask, wanted, 1.0).amax(-1).clamp(1.0, _WIDEST), 0.0)
             predicted = transition.marginal(widened(belief, more, again))

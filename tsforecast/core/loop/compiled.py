@@ -58,12 +58,14 @@ def compiled_scan(
                 new, output = step(pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(x, spec))
                 outputs, output_spec = pytree.tree_flatten(output)
                 output_specs.append(output_spec)
+                # Outputs must not alias inputs.
                 return [t.clone() for t in pytree.tree_leaves(new)], [t.clone() for t in outputs]
 
             program, (state, outputs) = _compile(flat, carries, columns, reverse, unroll)
             _PROGRAMS[key] = program, output_specs[-1]
             while len(_PROGRAMS) > _MOST_PROGRAMS:
                 _PROGRAMS.popitem(last=False)
+    # A factorisation in the program raises nothing.
     if not all(bool(t.isfinite().all()) for t in state if t.is_floating_point()):
         raise NotPositiveDefiniteError(f"A compiled loop ended in NaN or inf. {ADVICE}")
     return pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(outputs, _PROGRAMS[key][1])

@@ -77,7 +77,7 @@ def _backwards(
     for step in range(len(values) - 1, -1, -1):
         time = first + step
         particles = initial if step == 0 else map_tensors(lambda x, at=step - 1: x[at], history)
-        if system.has_one_past:
+        if system.has_one_past:  # a memory determines where it came from: nothing to draw
             path = _take(particles, system.recall(particles, path.switch, time)[1].argmax(1))
             yield path
             continue
@@ -98,6 +98,7 @@ def _draw(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:
     cumulative = torch.softmax(log_weight, 1).cumsum(1)
     shape = (log_weight.shape[0], 1, log_weight.shape[2])
     uniform = torch.rand(shape, generator=generator, dtype=log_weight.dtype, device=log_weight.device)
+    # Scaled by the last sum, which rounds; a product may round up to it.
     return (uniform * cumulative[:, -1:] >= cumulative).sum(1).clamp_max(log_weight.shape[1] - 1)
 
 
@@ -130,6 +131,7 @@ def _pull_back(regime: Regime, path: ParticleState, later: _Later, value: Tensor
         now = _observe(regime.emission.dense(), value.expand(*later.score.shape[:-1], -1), observed, later)
     transition = regime.transition.dense()
     # With R = G G': (J^{-1} + R)^{-1} = J - J G (I + G' J G)^{-1} G' J, which needs no inverse of J or R.
+    # States without noise of their own are usual.
     root = cholesky(transition.noise, "the noise of a transition", jitter=True)
     seen_root = now.information @ root
     inner = root.mT @ seen_root
@@ -160,7 +162,7 @@ def _integrate(
         information = information + rows.mT @ rows
         score = score + matvec(rows.mT.expand(*white.shape[:-1], *rows.mT.shape[-2:]), white)
         constant = -0.5 * (white.square().sum(-1) + log_det(factor) + residual.shape[-1] * LOG_2PI)
-    root = cholesky(belief.cov, "the belief of a particle", jitter=True)
+    root = cholesky(belief.cov, "the belief of a particle", jitter=True)  # a known state has a covariance of zeros
     mean = belief.mean.expand(score.shape[0], *belief.mean.shape)
     information = information.expand(*mean.shape, -1)
     inner = root.mT @ information @ root

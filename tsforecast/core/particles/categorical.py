@@ -69,6 +69,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
             log_proposal = log_prior.detach().movedim(-1, 0)
             index = _categorical(log_proposal, generator)
             state, log_prob = self.condition(particles.state, eye[index], time, value, observed)
+            # 0 in value: the weight p / pi of the sampled switch has a gradient.
             gain = log_prob + (log_prior - log_prior.detach()).gather(-1, index.unsqueeze(-1)).squeeze(-1)
         moved = dataclasses.replace(
             particles,
@@ -145,4 +146,5 @@ def _categorical(log_prob: Tensor, generator: torch.Generator | None) -> Tensor:
     """An index of the first dimension, by the inverse of the distribution function."""
     cumulative = log_prob.exp().cumsum(0)
     uniform = torch.rand(log_prob.shape[1:], generator=generator, dtype=log_prob.dtype, device=log_prob.device)
+    # Scaled by the last sum, which rounds; a product may round up to it.
     return (uniform * cumulative[-1] >= cumulative).sum(0).clamp_max(len(log_prob) - 1)

@@ -165,6 +165,7 @@ def filter(
 
     def step(particles: ParticleState, x: tuple) -> tuple[ParticleState, tuple]:
         time, value, mask = x
+        # Before the step: the weights that are returned are those given its observation.
         particles = resample(particles, threshold, gradient, generator)
         particles = system.extend(particles, time, value, mask, generator)
         increment = torch.logsumexp(particles.log_weight, 0)

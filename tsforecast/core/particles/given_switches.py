@@ -112,6 +112,7 @@ def _with_next_switch(
     conditional = None if later is None else _next_switch(system, path, later, time)
     if conditional is None or later is None:
         eye = torch.eye(switches, dtype=target.dtype, device=target.device)
+        # Never seen, but its covariance is factorised.
         conditional = LinearGaussian(target.new_zeros(switches, states), target.new_zeros(switches), eye)
         value, seen = (
             target.new_zeros(*shape, switches),

@@ -25,6 +25,7 @@ def resample(
     """
     count, num_series = particles.log_weight.shape
     detached = particles.log_weight.detach()
+    # Drawn in any case: later numbers do not depend on whether a series resamples.
     uniform = torch.rand(num_series, generator=generator, dtype=detached.dtype, device=detached.device)
     chosen = particles.effective_sample_size < threshold * count
     if not is_transformed(chosen) and not bool(chosen.any()):
@@ -32,7 +33,7 @@ def resample(
     stay = torch.arange(count, device=detached.device).unsqueeze(-1)
     ancestors = torch.where(chosen, systematic_ancestors(detached, uniform, count), stay)
     moved = take(particles, ancestors)
-    log_weight = torch.full_like(detached, -math.log(count))
+    log_weight = torch.full_like(detached, -math.log(count))  # FIVO drops the gradient of the choice, which varies much
     if gradient == "stop-gradient":
         log_weight = log_weight + (moved.log_weight - moved.log_weight.detach())
     return dataclasses.replace(moved, log_weight=torch.where(chosen, log_weight, particles.log_weight))

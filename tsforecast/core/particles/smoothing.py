@@ -194,7 +194,7 @@ def _drawn_given(
 ) -> tuple[list[ParticleState], tuple[LinearSystem, Gaussian, Tensor, Tensor]]:
     """Draw paths of switches given the known values, and return the linear system of each; see `sample_given`."""
     weights = particles.log_weight.detach()
-    if len(weights) < num_particles:
+    if len(weights) < num_particles:  # paths are drawn among the particles: few would give few paths
         uniform = torch.rand(weights.shape[1], generator=generator, dtype=weights.dtype, device=weights.device)
         particles = take(particles, systematic_ancestors(weights, uniform, num_particles))
         weights = torch.full_like(particles.log_weight, -math.log(num_particles))

@@ -211,6 +211,7 @@ def most_likely(
     path = []
     for time in reversed(range(len(log_density))):
         path.append(memory // (memories // regimes))
+        # Drops the newest digit of a memory, and appends the oldest regime.
         before = memory % (memories // regimes) * regimes + oldest[time].gather(-1, memory.unsqueeze(-1)).squeeze(-1)
         memory = before if active is None else torch.where(active[time], before, memory)
     return torch.stack(path[::-1]), value

@@ -69,7 +69,7 @@ def find_changes(
         last = (time + ends[number + 2]) // 2 if number + 1 < len(times) else len(path) - 1
         first, last = min(first, time), max(last, time)
         before, after = int(path[time - 1]), int(path[time])
-        mass = pairs[first : last + 1, before, after].double()
+        mass = pairs[first : last + 1, before, after].double()  # sums over long segments
         low, high = _shortest(_time_of_one(pairs[first : last + 1].double(), before, after), level)
         changes.append(Change(time, before, after, first + low, first + high, float(mass.sum())))
     return changes
@@ -77,6 +77,7 @@ def find_changes(
 
 def _time_of_one(pairs: Float[Tensor, "time before regime"], before: int, after: int) -> Float[Tensor, " time"]:
     """Return the distribution of the time of a change if it is the only one; see `find_changes`."""
+    # A pair that never occurs has no logarithm.
     ahead = (pairs / pairs.sum(-1, keepdim=True).clamp_min(_LEAST)).clamp_min(_LEAST).log()
     stays = ahead[:, before, before].cumsum(0) - ahead[:, before, before]
     stays_on = ahead[:, after, after].flip(0).cumsum(0).flip(0) - ahead[:, after, after]

@@ -116,8 +116,9 @@ def expected(
     """Return the expectations of an M-step, by probabilities forward and backward; for arguments see `em_step`."""
     density = _log_density(model, design, values)
     if observed is not None:
+        # A missing value has the density 1 in every regime.
         density = torch.where(observed[:, None, :, None], density, 0.0)
-    most = density.amax(-1, keepdim=True)
+    most = density.amax(-1, keepdim=True)  # the largest density becomes 1: no step underflows in all regimes
     stages = model.stages
     density = (density - most).exp().repeat_interleave(stages, -1)
     transition = staged(model.log_transition, stages).exp()
@@ -160,7 +161,7 @@ def smooth(
     for now in density.unbind():
         belief = belief @ transition * now
         gains.append(belief.sum(-1, keepdim=True).clamp_min(tiny))
-        belief = belief / gains[-1]
+        belief = belief / gains[-1]  # scaled at each step, else they underflow over a long series
         forward.append(belief)
     later, behind, ahead = torch.ones_like(belief), [], []
     for now, gain in zip(reversed(density.unbind()), reversed(gains), strict=True):
@@ -193,6 +194,7 @@ def maximised(
     count = weight.sum(0)[..., None, None]
     if shared_cov:
         total, count = (x.sum(1, keepdim=True).expand_as(x) for x in (total, count))
+    # A regime that is never visited keeps its own.
     cov = at_least(torch.where(count > tiny, total / count.clamp_min(tiny), model.cov), floor)
     before = None if model.initial is None else found.before.clamp_min(tiny).log()
     return SwitchingRegression(coefficient, cov, transition, before, model.stages)
@@ -220,6 +222,7 @@ def _log_density(model: SwitchingRegression, design: Tensor, values: Tensor) -> 
     residual = values[:, None, :, None] - torch.einsum("tsd,rkdo->trsko", design, model.coefficient)
     factor = cholesky(model.cov, "the covariance of a regime")
     eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    # Inverted once a regime, not solved for every value.
     whitening = torch.linalg.solve_triangular(factor, eye.expand(factor.shape), upper=False)
     squares = torch.einsum("trsko,rkpo->trskp", residual, whitening).square().sum(-1)
     log_scale = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1).unsqueeze(1)  # run, 1, regime
@@ -252,7 +255,7 @@ def _least_squares(
 
 
 @functools.lru_cache(16)
-@torch.inference_mode(False)
+@torch.inference_mode(False)  # a cached tensor of inference mode could not be used in training
 def _chosen(regimes: int, size: int, shared: tuple[int, ...]) -> Float[Tensor, "regime regressor number"]:
     """Return which free number each coefficient of each regime is: those of the regimes, then the shared ones."""
     own = [number for number in range(size) if number not in shared]

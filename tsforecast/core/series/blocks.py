@@ -98,6 +98,7 @@ def condition_on_blocks(
         drift = None if drift is None else drift.expand(*drift.shape[:-1], columns)
         mean, rows, drift = (None if x is None else torch.nn.functional.pad(x, (0, 1)) for x in (mean, rows, drift))
     keep = torch.is_grad_enabled()
+    # Cotangents of noises do without the moments, which are most of the tape.
     moments = keep and _may_be_learnt(flat["matrix"], flat["transition"])
     parameters = *(flat[name] for name in ("matrix", "noise", "cross", "transition")), drift, flat["state_noise"]
     terms, mean, cov, info, *_ = Chain.apply(keep, moments, rows, mask, mean, cov, *parameters)  # pyright: ignore
@@ -155,7 +156,7 @@ def check_terms(info: Tensor, terms: Tensor, length: int, num_targets: int, firs
         return
     block, group, column = failed.nonzero()[0].tolist()
     row = int(info[block, group]) - 1
-    if row < 0:
+    if row < 0:  # no factorisation failed: the first number that is not finite
         row = int((~terms[block, group, :, column].isfinite()).nonzero()[0])
     step = first_step + block * length + row // num_targets
     taken = f"; {length} steps are taken at once, and NaN parameters of any spoil all" if length > 1 else ""

@@ -32,6 +32,7 @@ class Chain(torch.autograd.Function):
             if dense and elementwise.suits(len(cov), cov.shape[-1], rows.shape[-2], cov.device):
                 steps = (matrix, noise, transition, drift, state_noise)
                 terms, mean, cov = elementwise.filter_steps(rows, mask, mean, cov, *steps)
+                # Its failures are terms of NaN.
                 return terms, mean, cov, terms.new_zeros(terms.shape[:2], dtype=torch.int32)
         if compiled.serves_chain(*args):
             return compiled.filter_chain(keep, keep_moments, *args)

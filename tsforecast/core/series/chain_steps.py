@@ -42,7 +42,7 @@ def filter_chain(
         else:
             source = moments
             rhs = torch.bmm(h, source)
-            moved = _move(moments, phi, q, shift, in_place=not keep_moments)
+            moved = _move(moments, phi, q, shift, in_place=not keep_moments)  # the tape holds the moments before
         gain = rhs[..., :state]
         among = torch.baddbmm(e, gain, h.mT)
         if f is not None:
@@ -57,6 +57,7 @@ def filter_chain(
         infos.append(info)
         if keep:
             tape += [factor, z, source] if keep_moments else [factor, z]
+        # The update would overwrite what the tape holds.
         moments = moved.clone() if keep_moments and source is moved else moved
         moments.baddbmm_(z[..., :state].mT, z, alpha=-1)
         if k % 8 == 7 or k == count - 1:  # what rounding adds beside the symmetric part grows over many steps

@@ -51,7 +51,7 @@ def filter_steps(
             among = torch.where(seen[k] & seen[k].unsqueeze(1), among, eye)
         for i in range(obs):
             for j in range(i + 1, obs):
-                ratio = among[j, i] / among[i, i]
+                ratio = among[j, i] / among[i, i]  # without pivoting: covariances are positive definite
                 gain[j].addcmul_(ratio, gain[i], value=-1)
                 among[j].addcmul_(ratio, among[i], value=-1)
             moments.addcmul_((gain[i, :state] / among[i, i]).unsqueeze(1), gain[i], value=-1)
