@@ -11,7 +11,7 @@ With weights w = pi(a | x) / p, where p is the logged propensity, and a model of
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -181,9 +181,13 @@ def _checked(
 
 def _intervals(level: float, bootstrap: int, rounds: int, seed: int) -> Callable[[str, Tensor, Tensor], Estimate]:
     """Return a function that makes an estimate with an interval of sum(a) / sum(b)."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = [torch.randint(rounds, (rounds,), generator=generator) for _ in range(bootstrap)]
     tail = (1 - level) / 2
+
+    def drawn() -> Iterator[Tensor]:
+        """Yield the same draws for every estimate: kept, those of a long log would fill the memory."""
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(bootstrap):
+            yield torch.randint(rounds, (rounds,), generator=generator)
 
     def interval(name: str, above: Tensor, below: Tensor) -> Estimate:
         total = below.sum()
@@ -195,7 +199,7 @@ def _intervals(level: float, bootstrap: int, rounds: int, seed: int) -> Callable
         if not bootstrap:
             half = float(stats.norm.isf(tail)) * error
             return Estimate(name, value, error, value - half, value + half)
-        again = torch.stack([above[rows].sum() / below[rows].sum() for rows in drawn]).nan_to_num(nan=value)
+        again = torch.stack([above[rows].sum() / below[rows].sum() for rows in drawn()]).nan_to_num(nan=value)
         low, high = again.quantile(torch.tensor([tail, 1 - tail], dtype=again.dtype)).tolist()
         return Estimate(name, value, again.std().item() if bootstrap > 1 else 0.0, low, high)
 

@@ -122,9 +122,9 @@ class Thompson(AbstractRule):
             value = torch.zeros(model.arms, dtype=torch.float64)
             value[arms[0]], value[arms[1]] = wins, 1 - wins
             return Chances.exact(value)
-        drawn = _finite(model.sample(state, context, draws, generator))
+        drawn = _finite(model.sample(state, context, draws, generator)).cpu()  # where the mask is
         winners = drawn.masked_fill(~mask, -math.inf).argmax(-1)
-        count = torch.bincount(winners.cpu(), minlength=model.arms).double()
+        count = torch.bincount(winners, minlength=model.arms).double()
         smooth = (count + 1) / (draws + 2)  # an arm that no draw has taken has an error, too
         return Chances(count / draws, torch.where(mask, (smooth * (1 - smooth) / draws).sqrt(), 0.0), draws)
 
