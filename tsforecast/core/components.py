@@ -149,11 +149,11 @@ class Level(Component):
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
         """Return its part of a block. With c_s the variance of x_s, Cov(x_s, x_t) = c_s phi^(t-s) for s <= t."""
         _, taken, by_lag, left = clock.powers(damping, noise)
-        variance = apply(by_lag.square().tril(), noise[..., 0])
+        variance = apply(by_lag.square().tril(), noise[..., 0])  # phi^(2 (t - s)) of each earlier noise is left
         return BlockParts(
             position=clock.taken.new_zeros(1),
             matrix=taken.unsqueeze(-1),
-            cross=(variance * left).unsqueeze(-1),
+            cross=(variance * left).unsqueeze(-1),  # x at the end of the block is phi^left x_s
             noise=((by_lag, variance),),
             transition=taken[..., -1:],
             state_noise=variance[..., -1:],
@@ -188,6 +188,7 @@ class Trend(Component):
         sum_taken, sum_lag, sum_ahead = (clock.look(sums, i) for i in (clock.taken, clock.lag, clock.left))
         by_lag, sum_by_lag = by_lag.tril(), sum_lag.tril()
         level, slope = noise.unbind(-1)
+        # Var l_t; a slope's noise has moved the level a_lag times.
         v11 = level.cumsum(-1) + apply(sum_by_lag.square(), slope)
         v12 = apply(sum_by_lag * by_lag, slope)
         v22 = apply(by_lag.square(), slope)

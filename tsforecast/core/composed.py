@@ -125,7 +125,7 @@ class ComposedEmission(AbstractLinearGaussian):
     def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return the belief after an update, for a single target by a scalar division and an outer product."""
         mean, cross, among = self.joint(prior)
-        if mean.shape[-1] > 1:
+        if mean.shape[-1] > 1:  # several targets need a factorisation
             return condition(prior, value - mean, cross, among, observed)
         seen = None if observed is None else observed[..., 0]
         return condition_scalar(prior, (value - mean)[..., 0], cross[..., 0, :], among[..., 0, 0], seen)
@@ -249,7 +249,7 @@ def _in_full(blocks: Blocks, size: int) -> Blocks:
     offset, noise = blocks.offset, blocks.noise
     if cross is None:  # the rows see the state after the move: written for the state before
         cross = matrix @ state_noise
-        offset, noise = offset + matvec(matrix, drift), noise + cross @ matrix.mT
+        offset, noise = offset + matvec(matrix, drift), noise + cross @ matrix.mT  # the noise of the state is seen, too
         matrix = matrix @ transition
     return Blocks(matrix, offset, noise, cross, transition, drift, state_noise)
 

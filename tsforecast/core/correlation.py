@@ -43,7 +43,7 @@ class Correlation:
         errors = errors * (size / _FAR**2).clamp_min(1.0).rsqrt()
         steps = torch.arange(len(errors) + 1, device=errors.device, dtype=errors.dtype)
         age = steps.unsqueeze(1) - 1 - steps[:-1]  # of a step, behind so many
-        share = torch.where(age >= 0, (-age / _MEMORY).exp(), 0.0)
+        share = torch.where(age >= 0, (-age / _MEMORY).exp(), 0.0)  # a step does not know its own error
         kept = (-steps / _MEMORY).exp()[:, None, None, None]
         sums = [torch.einsum("tis,tjs->tsij", x, x) for x in (errors * known, known)]
         products, weight = ((share @ x.flatten(1)).unflatten(1, x.shape[1:]) for x in sums)

@@ -127,6 +127,7 @@ def _step_back(
     inverse = torch.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), inverse, 0.0)
     gain = before.cov @ matrix.mT @ inverse
     residual = torch.where(mask, value - among.mean, 0.0)
+    # What is missing is no residual of itself.
     u = torch.where(mask, matvec(inverse, residual) - matvec(gain.mT, later.mean), 0.0)
     learnt = later.cov @ gain
     precision = symmetrise(inverse + gain.mT @ learnt)
@@ -152,4 +153,5 @@ def _step_back(
 
 def _pulled(transition: AbstractLinearGaussian, x: Float[Tensor, "*batch state column"]) -> Tensor:
     """Return the product of the transposed matrix of a transition and some columns."""
+    # By structure in O(n^2).
     return transition.pull(x) if isinstance(transition, ISSMTransition) else transition.dense().matrix.mT @ x

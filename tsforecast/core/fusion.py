@@ -153,7 +153,7 @@ def _sources(beliefs: Sequence[Gaussian], prior: Gaussian) -> list[_Source]:
 def _combined(sources: Sequence[_Source], prior: _Source) -> tuple[Tensor, Tensor]:
     """Return precision and linear term of the product."""
     less = 1 - len(sources)
-    precision, linear = less * prior.precision, less * prior.linear
+    precision, linear = less * prior.precision, less * prior.linear  # the prior is in each belief, and counts once
     for source in sources:
         precision, linear = precision + source.precision, linear + source.linear
     return precision, linear

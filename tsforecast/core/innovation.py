@@ -85,8 +85,8 @@ class ISSMTransition(AbstractByMoments):
             return moved.belief()
         mean, cov = self.push(prior.mean.unsqueeze(-1)).squeeze(-1), prior.cov
         if self.slopes:
-            cov = symmetrise(self.push(self.push(cov).mT))
-        elif self.diagonal is not None:
+            cov = symmetrise(self.push(self.push(cov).mT))  # A (A P)' = A P A', by adding rows twice
+        elif self.diagonal is not None:  # without slopes A is diagonal
             cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
         # Only what was made here may be written into.
         return Gaussian(mean, add_diagonal(cov, self.noise, in_place=cov is not prior.cov))

@@ -97,7 +97,7 @@ def _filter(
     times = range(first, first + values.shape[0])
     belief, stacks = scan(step, prior, (times, values, observed), first=first)
     log_likelihood = stacks[2]
-    names = ("step", *["particle"] * (log_likelihood.ndim - 2), "series")
+    names = ("step", *["particle"] * (log_likelihood.ndim - 2), "series")  # the message names what its dimensions count
     check_factor((~log_likelihood.isfinite()).int(), names, "the predictive covariance of an observation")
     return belief, stacks
 
@@ -148,12 +148,14 @@ def smooth(
     def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
         """`later` holds A' r and A' N A of the step after this one."""
         time, value, mask, predicted, filtered, before = x
+        # A step back is made of products of matrices anyway.
         transition, emission = (conditional.dense() for conditional in at(time))
         smoothed = _correct(filtered, later)
         score, information = _observe(emission, predicted, value, mask)
         keep = -information @ predicted.cov  # (I - K C)' = I - C' S^{-1} C V^-
         keep.diagonal(dim1=-2, dim2=-1).add_(1)
         score = score + matvec(keep, later.mean)
+        # As in Joseph's form, a sum of squares stays positive.
         information = symmetrise(information + keep @ later.cov @ keep.mT)
         moved = transition.matrix @ before
         cross = moved - predicted.cov @ (information @ moved)
@@ -183,6 +185,7 @@ def _observe(
     if observed is not None:
         residual = torch.where(observed, residual, 0.0)
         matrix, among = mask_rows(matrix, among, observed)
+    # Again: the filter keeps moments, not factors.
     factor = cholesky(among, "the predictive covariance of an observation")
     white = torch.linalg.solve_triangular(factor, matrix, upper=False)
     return matvec(white.mT, solve_lower(factor, residual)), white.mT @ white
@@ -284,6 +287,7 @@ def sample_posterior(
     both = torch.cat([values.expand(-1, 1, *simulated.shape[2:]), simulated], 1)
     mask = observed
     if mask is not None:
+        # Simulated data lack what the data lack.
         mask = mask.reshape(mask.shape[0], *[1] * (simulated.ndim - mask.ndim - 1), *mask.shape[1:])
     means = smooth(system, prior, both, mask, first).states.mean
     return states + means[:, :1] - means[:, 1:]

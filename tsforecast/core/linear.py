@@ -229,11 +229,11 @@ def _condition(
     if observed is not None:
         residual = torch.where(observed, residual, 0.0)
         cross, among = mask_rows(cross, among, observed)
-        count = observed.to(residual.dtype).sum(-1)
+        count = observed.to(residual.dtype).sum(-1)  # only what is seen has a density
     factor = cholesky(among, _PREDICTED)
     gain = whiten(factor, cross)
     white = solve_lower(factor, residual)
-    log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # half of the logarithm of the determinant
     log_prob = -0.5 * (white.square().sum(-1) + count * LOG_2PI) - log_diag
     if gain.ndim == cov.ndim == 2:  # of large covariances no further matrix of their size is made
         one = len(gain) == 1  # elementwise they are read and written once, and a product would copy them first

@@ -83,7 +83,7 @@ class GaussianMixture:
         """Samples (*sample_shape, *batch, dim); not reparametrised in the weights."""
         batch, count = self.log_weight.shape[1:], math.prod(sample_shape)
         weight = self.log_weight.detach().exp().reshape(len(self.log_weight), -1).mT
-        index = torch.multinomial(weight, count, replacement=True, generator=generator).mT
+        index = torch.multinomial(weight, count, replacement=True, generator=generator).mT  # a choice has no derivative
         index = index.reshape(count, *batch, 1)
         mean = self.components.mean.expand(*self.log_weight.shape, -1)
         cov = self.components.cov.expand(*mean.shape, -1)

@@ -171,6 +171,7 @@ class _Tail:
         padded = torch.nn.functional.pad(values[:, self.first :], pad).transpose(0, 1)
         rows = padded.reshape(*padded.shape[:2], *lead, padded.shape[-1])
         mask = seen.reshape(len(seen), 1, *lead, seen.shape[-1])
+        # The mask is shared, so gains are computed once for all impulses.
         states = kalman.smooth(self.system, self.belief, rows, mask, self.first).states.mean
         at = self.system.by_step()
         steps = [at(self.first + time)[1].dense() for time in range(len(rows))]

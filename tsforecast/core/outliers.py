@@ -60,7 +60,9 @@ class ErrorWatch:
         # The first errors are taken in full: a size begun too small could hardly grow.
         squares = torch.where(self.count >= _FIRST // 2, torch.minimum(errors.square(), largest), errors.square())
         square = torch.where(observed, self.square + gain * (squares - self.square), self.square)
+        # A missing value neither ends nor lengthens a run.
         run = torch.where(observed, torch.where(outlier, self.run + 1, 0), self.run)
+        # One more is a change, which the state is to follow.
         return ErrorWatch(square, self.count + observed, run), outlier & (run <= MOST)
 
     @property

@@ -37,6 +37,7 @@ def sampled_evidence(
         NotPositiveDefiniteError: As `kalman.filter` does, and where a state's covariance is singular.
     """
     filtered = filter(system, prior, values, observed, first)
+    # One sample is unbiased already.
     path = sample_posterior(system, prior, values, observed, 1, generator, first).squeeze(1)
     at, states = system.by_step(), path.unbind()
     steps = [at(first + time) for time in range(len(values))]

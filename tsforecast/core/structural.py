@@ -96,7 +96,7 @@ class ISSM(AbstractLinearSystem):
             # States of a trend have a source each, those of others share one.
             sources += range(used, used + c.size) if len(c.noises) == c.size else [used] * c.size
             used += len(c.noises)
-        index = constant(sources, self.state_noise)
+        index = constant(sources, self.state_noise)  # remembered in CUDA graphs, which cannot copy it to the device
         return one_hot(index, used, self.state_noise).mT
 
     def _batch_ndim(self) -> int:
@@ -191,7 +191,7 @@ class ISSM(AbstractLinearSystem):
         # One call for all steps pays for a single series too.
         if not serves(count, (states,), *numbers, masks=masks, fewest=1):
             return None
-        if self.index.is_floating_point() or is_transformed(self.index):
+        if self.index.is_floating_point() or is_transformed(self.index):  # the program reads whole numbers in memory
             return None
         flat = lambda x, event: flatten_batch(x[:steps], batch, event, 1)  # noqa: E731
         begun = None if active is None else flat(active, 0)

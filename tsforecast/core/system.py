@@ -117,7 +117,7 @@ class AbstractLinearSystem(abc.ABC):
         """Return the belief after a series, and the terms of `condition_on_blocks` for every step."""
         num_steps = values.shape[0]
         by_whole = self.whole(prior, values, observed) if num_steps else None
-        if by_whole is not None:
+        if by_whole is not None:  # one operation for the whole series beats blocks of it
             belief, scale, square = by_whole
             return belief, [scale - 0.5 * square, *([scale] if in_parts else [])]
         batch = broadcast_shapes(prior.batch_shape, values.shape[1:-1])
@@ -142,7 +142,7 @@ class AbstractLinearSystem(abc.ABC):
             )
             pieces.append(here)
         if not pieces:
-            return belief, [values.new_zeros(0, *batch)] * (1 + in_parts)
+            return belief, [values.new_zeros(0, *batch)] * (1 + in_parts)  # of no step nothing is concatenated
         return belief, [torch.cat(parts) for parts in zip(*pieces, strict=True)]
 
     def log_likelihood(
@@ -267,6 +267,7 @@ class LinearSystem(AbstractLinearSystem):
             crosses.append(cov @ emission.mT)
             rows.append(emission @ phi)
             offsets.append(matvec(emission, shift) + step(d, s))
+        # Symmetric: the other half is turned.
         full = [[noises[s][u] if u <= s else noises[u][s].mT for u in range(length)] for s in range(length)]
         return Blocks(
             matrix=_cat(rows, -2, event_ndim=2),

@@ -21,7 +21,7 @@ class JumpChain:
     def generator(self) -> Float[Tensor, "regime regime"]:
         """Return Q: rates beside the diagonal, and rows that sum to zero."""
         rates = self.log_rates.exp()
-        rates = rates - torch.diag(rates.diagonal())
+        rates = rates - torch.diag(rates.diagonal())  # the parameters on the diagonal are not read
         return rates - torch.diag(rates.sum(-1))
 
     def transition(self, gaps: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch regime regime"]:

@@ -156,6 +156,7 @@ class Rotations(AbstractSDE):
         cos, sin = kept * angle.cos(), kept * angle.sin()
         noise = self.variance * decayed(2 * self._rate, gaps)
         matrix = block_diagonal(_square([cos, sin, -sin, cos]).unbind(-3))
+        # A rotation leaves a round covariance as it is.
         noise = torch.diag_embed(noise.unsqueeze(-1).expand(*noise.shape, self.size))
         return LinearGaussian(matrix, noise.new_zeros(self.size), noise)
 

@@ -113,5 +113,6 @@ def _moment(order: int, rate: Tensor, gaps: Tensor) -> Tensor:
     if order == 0:
         return decayed(rate, gaps)
     product = rate * gaps
+    # The closed form cancels for short gaps.
     share = torch.special.gammainc(product.new_tensor(order + 1.0), product)
     return math.factorial(order) * share / rate ** (order + 1)

@@ -112,7 +112,7 @@ def over_gaps(
     Raises:
         ValueError: If a gap is below zero or not finite.
     """
-    if not bool((gaps >= 0).all() & gaps.isfinite().all()):
+    if not bool((gaps >= 0).all() & gaps.isfinite().all()):  # backwards in time a covariance is not positive
         raise ValueError(f"expected gaps of at least 0, got {float(gaps[~((gaps >= 0) & gaps.isfinite())][0])}")
     moved = sde.discretise(gaps)
     ndim = gaps.ndim

@@ -44,6 +44,7 @@ def compiled_scan(
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     columns = _laid_out([leaves[place] for place in places])
     kinds = [f"{x.shape} {x.stride()} {x.dtype} {x.device}" for x in (*carries, *columns)]
+    # The step by identity: a new closure is another program.
     key = (step, reverse, unroll, *kinds, str(carry_spec), str(spec))
     with torch.no_grad():
         if key in _PROGRAMS:
@@ -64,7 +65,7 @@ def compiled_scan(
             program, (state, outputs) = _compile(flat, carries, columns, reverse, unroll)
             _PROGRAMS[key] = program, output_specs[-1]
             while len(_PROGRAMS) > _MOST_PROGRAMS:
-                _PROGRAMS.popitem(last=False)
+                _PROGRAMS.popitem(last=False)  # the oldest: steps of many learners would fill the memory
     # A factorisation in the program raises nothing.
     if not all(bool(t.isfinite().all()) for t in state if t.is_floating_point()):
         raise NotPositiveDefiniteError(f"A compiled loop ended in NaN or inf. {ADVICE}")

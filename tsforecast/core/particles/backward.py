@@ -71,7 +71,9 @@ def _backwards(
 ) -> Iterator[ParticleState]:
     """The drawn particles of every path from the last step to the first, and those before it."""
     last = map_tensors(lambda x: x[-1], history)
+    # Given all data, the last step's weights are the filter's.
     path = _take(last, _draw(last.log_weight.unsqueeze(0).expand(num_samples, -1, -1), generator))
+    # Nothing comes after the last step.
     later = _Later(torch.zeros_like(path.state.cov), torch.zeros_like(path.state.mean))
     yield path
     for step in range(len(values) - 1, -1, -1):
@@ -105,7 +107,7 @@ def _draw(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:
 def _take(record, index: Tensor):
     """The record's (particle, series, ...) tensors at an index (sample, series)."""
     series = torch.arange(index.shape[1], device=index.device)
-    return map_tensors(lambda x: x if x.ndim == 1 else x[index, series], record)
+    return map_tensors(lambda x: x if x.ndim == 1 else x[index, series], record)  # `begun` is of the series
 
 
 def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None, later: _Later) -> _Later:
@@ -115,7 +117,7 @@ def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None
     if observed is not None:
         residual = torch.where(observed, residual, 0.0)
         matrix, noise = mask_rows(matrix, noise, observed)
-    factor = cholesky(noise, "the noise of an emission")
+    factor = cholesky(noise, "the noise of an emission")  # the information needs its inverse: no jitter
     rhs = torch.cat([matrix.expand(*residual.shape, -1), residual.unsqueeze(-1)], -1)
     white = torch.linalg.solve_triangular(factor.expand(*residual.shape, -1), rhs, upper=False)
     rows, white = white[..., :-1], white[..., -1]
@@ -139,7 +141,7 @@ def _pull_back(regime: Regime, path: ParticleState, later: _Later, value: Tensor
     factor = cholesky(inner, "the information of later steps")
     gain = torch.linalg.solve_triangular(factor, seen_root.mT, upper=False)
     information = now.information - gain.mT @ gain
-    residual = now.score - matvec(now.information, transition.offset)
+    residual = now.score - matvec(now.information, transition.offset)  # of the state before its drift
     white = torch.linalg.solve_triangular(factor, matvec(root.mT, residual).unsqueeze(-1), upper=False)
     residual = residual - (gain.mT @ white).squeeze(-1)
     back = transition.matrix.mT
@@ -165,7 +167,7 @@ def _integrate(
     root = cholesky(belief.cov, "the belief of a particle", jitter=True)  # a known state has a covariance of zeros
     mean = belief.mean.expand(score.shape[0], *belief.mean.shape)
     information = information.expand(*mean.shape, -1)
-    inner = root.mT @ information @ root
+    inner = root.mT @ information @ root  # with V = G G', |I + V J| = |I + G' J G|
     inner = inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
     factor = cholesky(inner, "the information of later steps")
     pushed = matvec(information, mean)

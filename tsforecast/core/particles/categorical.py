@@ -53,12 +53,13 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         log_prior = self.log_prior(particles, time)
         eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
         if self.optimal and value is not None:
+            # The step under each category, to weigh it by the observation.
             every = eye.reshape(len(eye), *[1] * (log_prior.ndim - 1), len(eye)).expand(-1, *log_prior.shape)
             states, log_prob = self.condition(
                 map_tensors(lambda x: x.unsqueeze(0), particles.state), every, time, value, observed
             )
             joint = log_prior.movedim(-1, 0) + log_prob
-            log_proposal = torch.log_softmax(joint.detach(), 0)
+            log_proposal = torch.log_softmax(joint.detach(), 0)  # the optimal proposal: p(s_t | s_{t-1}, y_t)
             index = _categorical(log_proposal, generator)
             state = Gaussian(
                 _pick(states.mean.expand(*joint.shape, -1), index),
@@ -103,7 +104,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         if not is_transformed(particles.begun) and not bool(particles.begun.any()):
             return initial
         moved = self.transition(particles.switch, time)
-        return torch.where(particles.begun.unsqueeze(-1), moved, initial)
+        return torch.where(particles.begun.unsqueeze(-1), moved, initial)  # series begin at different steps
 
     def recall(
         self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int

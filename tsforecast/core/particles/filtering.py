@@ -168,9 +168,10 @@ def filter(
         # Before the step: the weights that are returned are those given its observation.
         particles = resample(particles, threshold, gradient, generator)
         particles = system.extend(particles, time, value, mask, generator)
+        # Weights had a sum of 1, so it is log p(y_t | y_1, ..., y_{t-1}).
         increment = torch.logsumexp(particles.log_weight, 0)
         particles = dataclasses.replace(particles, log_weight=particles.log_weight - increment)
-        kept = particles if keep_history else None
+        kept = particles if keep_history else None  # a smoother alone needs all steps
         return particles, (increment, particles.effective_sample_size, kept)
 
     times = range(first, first + values.shape[0])

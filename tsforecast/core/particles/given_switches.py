@@ -59,6 +59,7 @@ def given_paths(
             target, mask = values[step], None if observed is None else observed[step]
         else:
             target = path.auxiliary
+            # An auxiliary stands for all targets.
             mask = None if observed is None else observed[step].any(-1, keepdim=True).expand(target.shape)
         target = target.expand(*shape, -1)
         mask = torch.ones_like(target, dtype=torch.bool) if mask is None else mask.expand(target.shape)
@@ -83,7 +84,7 @@ def given_paths(
     if drawn[0].recurrence is not None and bool(drawn[0].begun.any()):
         conditional = _next_switch(system, drawn[0], drawn[1], first)
         if conditional is not None:
-            prior = conditional.posterior(prior, drawn[1].switch)[0]
+            prior = conditional.posterior(prior, drawn[1].switch)[0]  # the first switch tells of the state before it
     return path_system, prior, torch.stack(targets), torch.stack(masks)
 
 

@@ -132,5 +132,5 @@ def _draw_states(
     mean, factor = particles.state.mean, particles.state.cov
     noise = normal(mean.shape, mean, generator)
     state = mean + matvec(factor, noise)
-    known = Gaussian(state, state.new_zeros(()).expand(factor.shape))
+    known = Gaussian(state, state.new_zeros(()).expand(factor.shape))  # zeros of one number: no memory for covariances
     return dataclasses.replace(particles, state=known), state

@@ -80,7 +80,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         assert moved.auxiliary is not None
         noise = normal(moved.auxiliary.shape, mean, generator)
         auxiliary = mean + variance.sqrt() * noise
-        given, log_prior = emission.posterior(moved.state, auxiliary)
+        given, log_prior = emission.posterior(moved.state, auxiliary)  # p(z_t | z_1, ..., z_{t-1}), exact
         assert self.likelihood is not None, "observations need p(y_t | z_t)"
         gain = self.likelihood.log_prob(auxiliary, value, observed, time) - proposal.log_prob(auxiliary) + log_prior
         seen = torch.ones_like(particles.begun) if observed is None else observed.any(-1)
@@ -116,7 +116,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         assert particles.auxiliary is not None
         moved = self.memory(particles.switch, particles.auxiliary, time)
         distance = (switch.unsqueeze(1) - moved).square().sum(-1)
-        nearest = distance.argmin(1, keepdim=True)
+        nearest = distance.argmin(1, keepdim=True)  # rounding: a memory computed anew is not the same to the last bit
         never = torch.full_like(distance, -1e9)
         return None, never.scatter(1, nearest, 0.0)
 

@@ -88,7 +88,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         if value is not None and self.likelihood is None:
             state, gain = step(regime.transition, regime.emission, state, value, observed)
         else:
-            state, gain = regime.transition.marginal(state), 0.0
+            state, gain = regime.transition.marginal(state), 0.0  # the auxiliary tells of the state below
             if value is None and self.auxiliary_dim:
                 auxiliary = propose(regime.emission, state, generator=generator)[0]
             elif value is not None and self.likelihood is not None:
@@ -163,7 +163,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         assert particles.switch_noise is not None
         matrix, mean, variance = particles.recurrence, self.drift(particles.switch, time), particles.switch_noise
         if self.spread is not None:
-            variance = variance * self.spread[time]
+            variance = variance * self.spread[time]  # steps of unequal length
         if initial is not None:  # a series that has not begun has a recurrence of zeros
             mean = torch.where(fresh.unsqueeze(-1), initial[0], mean)
             variance = torch.where(fresh.unsqueeze(-1), initial[1], variance)

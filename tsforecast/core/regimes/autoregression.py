@@ -114,7 +114,7 @@ class SwitchingAutoregression:
         row = (switch.unsqueeze(-2) @ self.coefficient).squeeze(-2)
         variance = (2 * (self.log_scale * switch).sum(-1)).exp()
         if not self.lags:
-            row = torch.zeros_like(switch[..., :1])
+            row = torch.zeros_like(switch[..., :1])  # a state must have an entry, from which the value is read
         none = torch.zeros_like(location)
         of_state, of_value = (none, location) if self.of_mean else (location, none)
         emission: AbstractLinearGaussian = FirstEntry(of_value, row.shape[-1])

@@ -104,7 +104,7 @@ def filter(
         )
         if system.active is not None:
             moved = choose(system.active[time], moved, particles)
-            gain = torch.where(system.active[time], gain, 0.0)
+            gain = torch.where(system.active[time], gain, 0.0)  # a series that has not begun has no density
         # By the newest regime alone, so one memory of each will do.
         transition = log_prior[:: memories // regimes].transpose(0, 1)
         return moved, (transition, density.flatten(0, 1).T, gain)

@@ -122,6 +122,7 @@ def expected(
     stages = model.stages
     density = (density - most).exp().repeat_interleave(stages, -1)
     transition = staged(model.log_transition, stages).exp()
+    # Of the chain itself: no free parameter.
     initial = stationary(model.log_transition) if model.initial is None else model.initial
     start = spread(initial, stages).exp()
     found = compiled.smooth(transition, density, start)
@@ -185,6 +186,7 @@ def maximised(
 ) -> SwitchingRegression:
     """Return the parameters that an M-step makes of expectations; for arguments see `em_step`."""
     tiny = torch.finfo(values.dtype).tiny
+    # A regime never left, or never visited, has finite logarithms.
     transition = (found.pairs.clamp_min(tiny) / found.pairs.sum(-1, keepdim=True).clamp_min(tiny)).log()
     weight = found.weight.movedim(1, -2).flatten(0, 1)  # (value, run, regime)
     flat, target = design.flatten(0, 1), values.flatten(0, 1)
@@ -193,6 +195,7 @@ def maximised(
     total = torch.einsum("nrko,nrkp->rkop", weight.unsqueeze(-1) * residual, residual)
     count = weight.sum(0)[..., None, None]
     if shared_cov:
+        # One covariance for all regimes: their sums are one.
         total, count = (x.sum(1, keepdim=True).expand_as(x) for x in (total, count))
     # A regime that is never visited keeps its own.
     cov = at_least(torch.where(count > tiny, total / count.clamp_min(tiny), model.cov), floor)
@@ -213,6 +216,7 @@ def at_least(cov: Float[Tensor, "*batch target target"], floor: float) -> Float[
     """Return covariances with no variance below a floor in any direction."""
     if cov.shape[-1] == 1:
         return cov.clamp_min(floor)
+    # A floor in every direction, not of single targets: they may be collinear.
     variance, way = torch.linalg.eigh(symmetrise(cov))
     return symmetrise((way * variance.clamp_min(floor).unsqueeze(-2)) @ way.mT)
 

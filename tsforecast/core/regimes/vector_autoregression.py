@@ -89,7 +89,7 @@ class SwitchingVectorAutoregression:
         factor = (self.factor * of_regime).sum(-3)
         row = (self.coefficient * of_regime).sum(-3)
         if not self.lags:
-            row = torch.zeros_like(factor)
+            row = torch.zeros_like(factor)  # a state must have entries, from which the values are read
         noise = nugget * factor.square().sum(-1)
         return Regime(VectorCompanion(row, offset, factor), FirstEntries(noise, row.shape[-1]))
 
