@@ -100,6 +100,7 @@ def _member(description: str, data: DataSpec, training: PoolTraining, scaling: S
 def _value(parameter: inspect.Parameter, text: str) -> Any:
     """Return the value of an option: text where it is one, else a number or a truth value."""
     value = text if isinstance(parameter.default, str) else yaml.safe_load(text)
+    # "1" is a learning rate, too.
     return float(value) if isinstance(parameter.default, float) and isinstance(value, int) else value
 
 

@@ -57,7 +57,7 @@ def begin(dynamics: AbstractBankDynamics, prior: dict[str, Any]) -> None:
                 continue
             source, own = prior["structures"].index(one), _tables(dynamics)[number]
             population, deviation = state[f"population.{source}"], state[f"deviation.{source}"]
-            own.population[: len(population)] = population
+            own.population[: len(population)] = population  # noises and dampings come first, then what stays
             own.categories[-1][to, : len(population)] = deviation[of]
             for name in ("log_prior", "log_shape"):
                 getattr(dynamics, name)[number, to] = state[name][source, of]

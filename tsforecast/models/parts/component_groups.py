@@ -35,6 +35,7 @@ class Group:
         """Return the distance of each value from the nearest component with a weight, in standard deviations."""
         point = transformation_of(self.transformation).apply(values.unsqueeze(1) / self.size)
         distance = (point - self.mean).abs() / self.deviation
+        # Known values have no distance in deviations.
         return torch.where((self.weight > 0) & (self.deviation > 0), distance, torch.inf).amin(1)
 
     def of(self, cell: Int[Tensor, " other"]) -> "Group":
@@ -45,6 +46,7 @@ class Group:
 
 def quantile(probability: Tensor) -> Tensor:
     """Return standard normal quantiles of at most a half, finite however small the probability."""
+    # 0 would give an infinite score.
     return torch.special.ndtri(probability.clamp(torch.finfo(probability.dtype).tiny, 0.5))
 
 

@@ -108,7 +108,7 @@ class TimedComponent:
             return Matern("135".index(self.kind[-2]), own["length_scale"].exp(), variance)
         assert rate is not None
         if self.kind == "damped_level":
-            return OrnsteinUhlenbeck(rate, 2 * rate * variance)
+            return OrnsteinUhlenbeck(rate, 2 * rate * variance)  # its stationary variance is then `variance`
         return Rotations(own["frequency"].exp().unsqueeze(-1), 2 * rate * variance, rate)
 
     def prior_cov(self, own: dict[str, Tensor], equation: AbstractSDE) -> Float[Tensor, "series state state"]:
@@ -225,7 +225,7 @@ class TimedStructure:
             row, first = readout[..., where], first + one.size
             mean = (row * states.mean[..., where]).sum(-1)
             variance = ((states.cov[..., where, where] @ row.unsqueeze(-1)).squeeze(-1) * row).sum(-1)
-            parts[one.name] = mean, variance.clamp_min(0).sqrt()
+            parts[one.name] = mean, variance.clamp_min(0).sqrt()  # rounding may leave a variance below 0
         return parts
 
 

@@ -112,7 +112,7 @@ class DenseBases:
         """
         state, emitted, season = self.state_dim, self.emits.emitted_dim, self.data.season
         start = rotations(state, season) if self.emits.image is None else torch.eye(state)
-        start = short_memory(state) if self.has_components else start
+        start = short_memory(state) if self.has_components else start  # the level and the season are theirs
         root = math.sqrt(state)
         transition = start + 0.05 * torch.randn(count, state, state) / root
         emission = (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / root
@@ -271,4 +271,5 @@ def linear_part(
         LinearGaussian(seen[None, None], given.mean, given.cov),
     )
     prior = prior_over(prior_mean, prior_log_inverse_scale, emission.offset.shape[1])
+    # One covariance for all series: gains are computed once.
     return LinearModel(system, Gaussian(prior.mean, prior.cov[:1]))

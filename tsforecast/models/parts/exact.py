@@ -224,6 +224,6 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
             location, scale = (x.double().unsqueeze(1) for x in (belief.location, belief.scale))
             mean, variance = (x.double().transpose(0, 1) for x in (steps.mean, steps.variance))
             mean, variance = mean * scale + location, variance * scale.square()
-        deviation = torch.where(observed, 0.0, variance.clamp_min(0).sqrt())
+        deviation = torch.where(observed, 0.0, variance.clamp_min(0).sqrt())  # rounding may leave a variance below 0
         mean = torch.where(observed, self.units.transform(torch.nan_to_num(known)), mean)
         return Marginals.single(mean, deviation, self.units.transformation, self.units.clip)

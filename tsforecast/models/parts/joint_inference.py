@@ -117,6 +117,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         chosen = chosen.gather(1, order)  # else the paths of one target have their models in the order of another's
         root = cholesky(belief.joint.correlation.matrix())
         noise = normal((len(root), self._targets, num_samples, stretch.steps), root, generator)
+        # Correlated between targets, independent in time.
         errors = (root @ noise.flatten(2)).view_as(noise).transpose(0, 1).flatten(0, 1)
         paths = stretch.paths(errors, chosen)
         if bool(stretch.is_known.any()):
@@ -172,7 +173,9 @@ class JointInference(AbstractInference[AbstractDynamics]):
         number = torch.arange(count, device=batch["series_index"].device)
         number = number.repeat_interleave(len(batch["series_index"]))
         index = found["series_index"]
+        # 0 is the unknown series, of every target.
         found["series_index"] = torch.where(index > 0, (index - 1) * count + number + 1, 0)
+        # The target is the last category.
         found["static_cat"] = torch.cat([found["static_cat"], number.unsqueeze(1)], 1)
         return found
 
@@ -227,6 +230,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         for member in self.inner.members_of(flat, "future", together):
             joint = member.model.system.predictive(member.model.prior, known.shape[1])
             deviation = joint.variance.clamp_min(1e-12).sqrt()
+            # Deviations are those of the marginals, in other units.
             cov = joint.cov / (deviation.unsqueeze(-1) * deviation.unsqueeze(-2))
             root = cholesky(cov.expand(len(deviation), -1, -1), "the correlations of a horizon", jitter=True)
             count = len(member.transformations)
