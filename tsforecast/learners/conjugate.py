@@ -131,7 +131,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
             seen = target.new_ones(()) if counts is None else counts[k]
             if observed is not None:
                 seen = seen * observed[k, 0]
-            residual = torch.where(seen > 0, target[k, 0] - x @ belief.mean, 0.0)
+            residual = torch.where(seen > 0, target[k, 0] - x @ belief.mean, 0.0)  # a missing target may be NaN
             cross = belief.cov @ x
             extent = 1 + seen * (x @ cross)
             gain = seen * cross / extent

@@ -116,6 +116,7 @@ class GaussianLearner(AbstractPointsLearner[Any]):
         network, places = self.network.adopt(smaller.network)
         places = places.to(self.mean.device)
         mean = self.mean.index_copy(0, places, smaller.mean)
+        # Old weights keep their prior, for drifts towards it.
         variance = self.variance.index_copy(0, places, smaller.variance)
         learner = dataclasses.replace(self, network=network, mean=mean, variance=variance)
         return learner, self.family.embed(belief, learner.init(), places)

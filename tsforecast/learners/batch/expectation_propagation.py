@@ -67,9 +67,10 @@ class EP(AbstractBatchPosterior):
     ) -> BatchPosterior:
         """Sweep until nothing changes."""
         natural = Natural.of(prior)
+        # Without sites two inversions would only round.
         belief = prior if not bool(sites.precision.any()) else natural.times(inputs, sites)
         sweep = self._sequential if self.schedule == "sequential" else self._parallel
-        change, skipped, count = math.inf, 0, 0
+        change, skipped, count = math.inf, 0, 0  # a sweep is made in any case
         while count < self.sweeps and change > self.tolerance:
             before = belief
             sites, skipped = sweep(belief, inputs, target, sites, counts)

@@ -115,7 +115,7 @@ class MonteCarloHessian(AbstractEvidenceEstimator):
             hessian = hessian if is_matrix else hessian.diagonal()
         else:
             coins = torch.randint(0, 2, draws.shape, generator=generator, device=device_of(generator, draws))
-            signs = 2 * coins.to(draws) - 1
+            signs = 2 * coins.to(draws) - 1  # Hutchinson's estimator varies least with signs
 
             def product(theta: Tensor, sign: Tensor) -> Tensor:
                 return torch.func.jvp(lambda t: gradient_of(t, points), (theta,), (sign,))[1] * sign
@@ -135,7 +135,7 @@ def whitened(near: Near) -> Whitened:
     if power is None:
         return matrix, residual
     root = power.sqrt().unsqueeze(-1)
-    return matrix * root.unsqueeze(-1), residual * root
+    return matrix * root.unsqueeze(-1), residual * root  # a row that counts c enters as one times sqrt(c)
 
 
 def _distance(near: Near, matrix: Tensor, residual: Tensor) -> Tensor:

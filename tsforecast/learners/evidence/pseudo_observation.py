@@ -37,6 +37,7 @@ class Points:
         if counts is not None:
             counting = (counts > 0).unsqueeze(-1).expand_as(target)
             observed = counting if observed is None else observed & counting
+        # A NaN would pass through products with 0.
         return Points(inputs, target if observed is None else torch.where(observed, target, 0.0), observed, counts)
 
     def only(self, place: int) -> "Points":

@@ -135,6 +135,7 @@ class ModuleNetwork(AbstractNetwork):
             outputs = self(theta, x.unsqueeze(0)).squeeze(0)
             return outputs, outputs
 
+        # Outputs come with the Jacobian, from one pass.
         jacobian, outputs = torch.func.vmap(torch.func.jacrev(one, has_aux=True), (None, 0))(weights, inputs)
         return outputs, jacobian
 

@@ -84,7 +84,7 @@ class WeightPosterior:
         parts = variables.split([*self._groups, self.num_precisions])
         logs = parts[-1]
         if self.variance is None:
-            own = logs.unbind()[: len(self._groups)]
+            own = logs.unbind()[: len(self._groups)]  # the last is that of the noise
         else:
             own = (-torch.as_tensor(self.variance, dtype=logs.dtype, device=logs.device).log(),) * len(self._groups)
         total = self.shape * logs.sum() - self.rate * logs.exp().sum()  # Gamma, in the logarithm of the precision
