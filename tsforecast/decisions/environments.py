@@ -205,9 +205,10 @@ def wheel(
     if not 0 < delta < 1:
         raise ValueError(f"expected delta to be between 0 and 1, got {delta}")
     like = {"generator": generator, "dtype": torch.float64}
+    # The root: areas grow with the square of the radius.
     radius, angle = torch.rand(steps, **like).sqrt(), 2 * math.pi * torch.rand(steps, **like)
     contexts = torch.stack([radius * angle.cos(), radius * angle.sin()], -1)
-    quadrant = (angle / (math.pi / 2)).long().clamp_max(3)
+    quadrant = (angle / (math.pi / 2)).long().clamp_max(3)  # rounding may reach a fifth one
     if changes:
         quadrant = torch.where(torch.arange(steps) < steps // 2, quadrant, (quadrant + 1) % 4)
     expected = torch.ones(steps, 5, dtype=torch.float64)
@@ -245,7 +246,7 @@ def clicks(
     contexts = torch.randn(steps, features, **like)
     late = (torch.arange(steps) >= steps // 2) & changes
     logits = torch.where(late.unsqueeze(-1), contexts @ weights[1].T, contexts @ weights[0].T)
-    expected = torch.sigmoid(logits + math.log(rate / (1 - rate)))
+    expected = torch.sigmoid(logits + math.log(rate / (1 - rate)))  # around the rate for a context in the middle
     return Environment(contexts, (torch.rand(steps, arms, **like) < expected).double(), expected)
 
 

@@ -195,6 +195,7 @@ def _intervals(level: float, bootstrap: int, rounds: int, seed: int) -> Callable
             return Estimate(name, math.nan, math.nan, math.nan, math.nan)
         value = (above.sum() / total).item()
         around = above - value * below
+        # Delta method of a ratio; of a mean it is the usual one.
         error = (around.square().sum() / max(rounds - 1, 1) * rounds).sqrt().item() / total.item()
         if not bootstrap:
             half = float(stats.norm.isf(tail)) * error

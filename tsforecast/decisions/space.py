@@ -49,7 +49,7 @@ class Number:
     @property
     def corners(self) -> list[tuple[float, float]]:
         """Return the range of its coordinate; a whole number has half a unit on both sides."""
-        wide = 0.5 if self.whole and not self.log else 0.0
+        wide = 0.5 if self.whole and not self.log else 0.0  # the ends are rounded to as often as others
         return [(self.place(self.low) - wide, self.place(self.high) + wide)]
 
     def places(self, text: str) -> list[float]:

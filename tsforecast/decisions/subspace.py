@@ -78,7 +78,7 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
 
     @property
     def _dim(self) -> int:
-        return min(self.dim, len(self.mean))
+        return min(self.dim, len(self.mean))  # a small network has no more directions
 
     def init(self, generator: torch.Generator) -> InSubspace:
         """Return the prior in random directions."""
@@ -115,7 +115,7 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
 
     def rescale(self, state: InSubspace, shift: float, scale: float) -> InSubspace:
         """Move the origin, such that the mean of the belief has weights in the new units."""
-        move = state.basis @ state.belief.mean
+        move = state.basis @ state.belief.mean  # coordinates stay: their prior knows no units
         return dataclasses.replace(
             state, origin=rescale_outputs(self.network, state.origin + move, shift, scale) - move
         )

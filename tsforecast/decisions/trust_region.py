@@ -43,6 +43,7 @@ class TrustRegion:
         """Return the half width after some values, of which the first ones were no choice of the optimiser."""
         side, good, bad = self.side, 0, 0
         least = math.inf
+        # An evaluation that failed is no improvement.
         for k, value in enumerate(values.nan_to_num(nan=math.inf).tolist()):
             better, least = value < least, min(value, least)
             if k < initial:
