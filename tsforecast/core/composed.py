@@ -274,6 +274,7 @@ def _spread(blocks: Blocks, out: int) -> Blocks:
 
 def _aligned(*all_blocks: Blocks) -> dict[str, list[Tensor]]:
     """Return the tensors of some blocks by name, with as many batch dimensions."""
+    # Vectors, and else matrices.
     event = {field.name: 1 if "offset" in field.name else 2 for field in dataclasses.fields(Blocks)}
     parts = {name: [getattr(blocks, name) for blocks in all_blocks] for name in event}
     lead = max(x.ndim - event[name] for name, part in parts.items() for x in part)

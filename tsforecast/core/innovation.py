@@ -185,6 +185,7 @@ class ISSMEmission(AbstractLinearGaussian):
     def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the sum of the active states, with noise."""
         mean = self.read(value.unsqueeze(-1)).squeeze(-1) + self.offset
+        # Noise is drawn for each, also where they share a mean.
         mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
         noise = normal(mean.shape, mean, generator)
         return (mean + self.noise.sqrt() * noise).unsqueeze(-1)

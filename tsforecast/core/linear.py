@@ -104,6 +104,7 @@ class LinearGaussian(AbstractByMoments):
         """Return a sample of b: the matrix times the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
         factor = cholesky(self.noise, "the noise of a conditional to sample from", jitter=True)
+        # Noise is drawn for each, also where they share a mean.
         mean = mean.expand(broadcast_shapes(mean.shape, factor.shape[:-1]))
         return mean + matvec(factor, normal(mean.shape, mean, generator))
 
@@ -150,6 +151,7 @@ def with_noise(
     mean: Float[Tensor, "*#batch dim"], variance: Float[Tensor, "*#batch dim"], generator: torch.Generator | None
 ) -> Float[Tensor, "*batch dim"]:
     """Return a mean plus independent noises; variances may be zero."""
+    # Noise is drawn for each, also where they share a mean.
     mean = mean.expand(broadcast_shapes(mean.shape, variance.shape))
     positive = variance > 0  # the derivative of a root at zero is infinite
     deviation = torch.where(positive, variance, 1.0).sqrt() * positive

@@ -33,7 +33,7 @@ class GaussianMixture:
     def cov(self) -> Float[Tensor, "*batch dim dim"]:
         """Covariance within the components plus that of their means."""
         weight = self.log_weight.exp()[..., None, None]
-        spread = self.components.mean - self.mean
+        spread = self.components.mean - self.mean  # law of total covariance
         return symmetrise((weight * (self.components.cov + spread.unsqueeze(-1) * spread.unsqueeze(-2))).sum(0))
 
     @property
@@ -82,7 +82,7 @@ class GaussianMixture:
     ) -> Float[Tensor, "*shape dim"]:
         """Samples (*sample_shape, *batch, dim); not reparametrised in the weights."""
         batch, count = self.log_weight.shape[1:], math.prod(sample_shape)
-        weight = self.log_weight.detach().exp().reshape(len(self.log_weight), -1).mT
+        weight = self.log_weight.detach().exp().reshape(len(self.log_weight), -1).mT  # `multinomial` takes rows
         index = torch.multinomial(weight, count, replacement=True, generator=generator).mT  # a choice has no derivative
         index = index.reshape(count, *batch, 1)
         mean = self.components.mean.expand(*self.log_weight.shape, -1)

@@ -61,6 +61,7 @@ class Season(Component):
             cross=variance.unsqueeze(-1),
             noise=((same, variance),),
             transition=noise.new_ones(self.factors),
+            # A factor may be active more than once in a block.
             state_noise=zeros.scatter_add(-1, index.expand(batch), noise.expand(batch)),
         )
 

@@ -17,7 +17,7 @@ def dense_rows(positions: list[Tensor], entries: list[Tensor], shape: tuple[int,
     rows = values.new_zeros(*batch, shape[1])
     if is_transformed(index) or is_transformed(values):  # `vmap` refuses to write into what it has not mapped
         return rows.scatter(-1, index, values)
-    return rows.scatter_(-1, index, values)
+    return rows.scatter_(-1, index, values)  # components have states of their own: no entry is written twice
 
 
 def emitted_entries(parts: list[tuple[Tensor, Tensor | None]], like: Tensor) -> tuple[Tensor, Tensor | None]:

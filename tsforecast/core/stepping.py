@@ -99,6 +99,7 @@ def _parts(
         reading, row, variance, offset = emission, emission.row(), emission.noise, emission.offset
     elif isinstance(transition, ComposedTransition) and isinstance(emission, ComposedEmission):
         reading, beside = emission.structure, emission.rest
+        # The program observes one number.
         if not isinstance(beside, DiagonalLinearGaussian) or beside.offset.shape[-1] != 1:
             return None
         row = _beside(reading.row(), beside.matrix[..., 0, :])

@@ -200,7 +200,7 @@ class ISSM(AbstractLinearSystem):
         damping, mean, cov = (
             flat(x.unsqueeze(0), event) for x, event in ((self.damping, 1), (prior.mean, 1), (prior.cov, 2))
         )
-        own = cov, noise, variance, damping, index, begun, seen
+        own = cov, noise, variance, damping, index, begun, seen  # all that a covariance depends on
         if count > 1 and all(x is None or x.shape[1] == 1 for x in own):
             return None
         table, (sources, seasons, damped) = _table(self.components)

@@ -128,7 +128,7 @@ class AbstractLinearSystem(abc.ABC):
         at_once = max(count, 1) if torch.is_grad_enabled() else at_once  # autograd keeps all blocks anyway
         stretches = [(k * length, length, min(at_once, count - k)) for k in range(0, count, at_once)]
         if rest:
-            stretches.append((count * length, rest, 1))
+            stretches.append((count * length, rest, 1))  # steps that fill no block are a shorter one
         belief, pieces = prior, []
         for first, size, number in stretches:
             time_slice = slice(first, first + size * number)

@@ -59,6 +59,7 @@ class PoolForecaster(AbstractForecaster[PoolInference]):
         models = [_member(name, data, training, scaling) for name in names]
         shares = _shares(weights, len(models))
         inferences = tuple(model.inference for model in models)
+        # A rate of 0 keeps a member as its prior has it.
         learning = tuple(bool(model.training_options.learning_rate) for model in models)
         if not any(learning):
             raise ValueError("expected a member that learns, but the learning_rate of each is 0")

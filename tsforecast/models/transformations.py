@@ -268,6 +268,7 @@ def _exponential(factor: int, mean: Tensor, deviation: Tensor, clipped: bool) ->
     if not clipped:
         return found
     shifted = mean + factor * deviation.square()
+    # The share of a lognormal that is not cut off.
     return found * torch.special.ndtr(shifted / deviation.clamp_min(torch.finfo(mean.dtype).tiny))
 
 

@@ -65,7 +65,7 @@ def build() -> bool:
         _FAILED.append(f"{shlex.join(command)} cannot compile it: {getattr(error, 'stderr', None) or error}")
         _warn(_FAILED[0])
         return False
-    loaded.cache_clear()
+    loaded.cache_clear()  # it has answered that there is none
     if not is_ready():
         _FAILED.append("what was built cannot be loaded")
     return is_ready()
@@ -143,7 +143,7 @@ def _key() -> str:
     words = [*_FLAGS, *_MATHS, *_vectors(), platform.system(), platform.machine()]
     digest = hashlib.sha256("\0".join(words).encode())
     for name in _SOURCES:
-        digest.update((_HERE / name).read_bytes())
+        digest.update((_HERE / name).read_bytes())  # headers, too: a program of older ones must not be loaded
     return digest.hexdigest()[:16]
 
 
@@ -170,7 +170,7 @@ def _compile(command: list[str]) -> None:
         )
         try:
             run([*words, "-fopenmp"])
-        except subprocess.CalledProcessError:
+        except subprocess.CalledProcessError:  # a compiler without OpenMP
             run(words)  # what a killed compiler leaves behind, the next build removes
         made.chmod(0o700)
         for program in _built():
@@ -188,7 +188,7 @@ def _workspace(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """
     import fcntl
 
-    lock = os.open(folder, os.O_RDONLY)
+    lock = os.open(folder, os.O_RDONLY)  # on the folder itself: no file is left of it
     try:
         with contextlib.suppress(OSError):  # others build, or there are no locks here
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -80,10 +80,10 @@ class _Series(torch.autograd.Function):
         own, error, mean, cov = new(steps, count), new(steps, count), new(count, states), new(count, states, states)
         tape = new(count, steps, (1 + damped) * states + damped + 2) if with_tape else None
         astray = call("innovation_forward", count, *_arguments(structure, inputs), own, error, mean, cov, tape)
-        if astray < 0:
+        if astray < 0:  # it has read nothing at such a position
             raise IndexError("expected every index of a season to be a position in its cycle, 0, 1, ..")
         if ctx is not None:
-            ctx.set_materialize_grads(False)
+            ctx.set_materialize_grads(False)  # an unused output has None for its cotangent, not zeros to multiply by
             ctx.save_for_backward(*inputs, *structure, tape)
             ctx.mark_non_differentiable(tape)  # it is an output only to be kept for the adjoint
         return own, error, mean, cov, *(() if tape is None else (tape,))

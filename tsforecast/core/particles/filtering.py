@@ -176,7 +176,7 @@ def filter(
 
     times = range(first, first + values.shape[0])
     particles, (increments, sizes, history) = scan(step, particles, (times, values, observed), first=first)
-    failed = ~increments.isfinite()
+    failed = ~increments.isfinite()  # of weights that all vanish the sum has no logarithm
     if not is_transformed(failed) and bool(failed.any()):
         time, series = failed.nonzero()[0].tolist()
         raise NotPositiveDefiniteError(

@@ -158,9 +158,10 @@ class FirstEntries(AbstractLinearGaussian):
         belief, log_prob = condition(prior, value - mean, cross, among, observed)
         seen = torch.ones_like(value, dtype=torch.bool) if observed is None else observed
         targets = self.noise.shape[-1]
-        known = (seen & (self.noise == 0)).expand(*log_prob.shape, -1)
+        known = (seen & (self.noise == 0)).expand(*log_prob.shape, -1)  # with a nugget, a value is not known exactly
         free = torch.nn.functional.pad((~known).to(belief.cov.dtype), (0, self.num_states - targets), value=1.0)
         first = torch.where(known, value, belief.mean[..., :targets])
+        # Rounding must not leave a variance to what is known.
         cov = symmetrise(belief.cov) * free.unsqueeze(-1) * free.unsqueeze(-2)
         return Gaussian(torch.cat([first, belief.mean[..., targets:].expand(*first.shape[:-1], -1)], -1), cov), log_prob
 

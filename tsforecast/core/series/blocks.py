@@ -106,6 +106,7 @@ def condition_on_blocks(
     mean = mean[..., :columns]  # without the series that is as predicted
     if shared:
         mean = mean.squeeze(0).mT
+        # With as many dimensions as the prior's.
         cov = cov.reshape(*([1] * len(batch)), *cov.shape[1:]) if prior.cov.ndim > 2 else cov.squeeze(0)
     else:
         mean = mean.squeeze(-1)

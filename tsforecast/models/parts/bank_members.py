@@ -143,6 +143,7 @@ class Members:
         """Return the result of `beginning`, and the systems of a slice that begins with this past."""
         values, seen = past.values, recent(past.observed, self.data.scaling_length)
         size = masked_mean(values.abs(), seen).to(next(self.dynamics.parameters()))
+        # What is missing is neither the least nor the most.
         low, high = (torch.where(seen, values, end).squeeze(-1) for end in (torch.inf, -torch.inf))
         still = (high.amax(0) <= low.amin(0)) & (seen.sum((0, 2)) <= self.data.season)  # a few equal values, or none
         nothing_but_zeros = still.unsqueeze(-1) & (size == 0)

@@ -86,7 +86,7 @@ class TimedComponent:
             own: Parameters by name, each of shape (series,), bounded.
             unit: Of time, in nanoseconds.
         """
-        change = (2 * own["change"]).exp() if "change" in own else None
+        change = (2 * own["change"]).exp() if "change" in own else None  # parameters are logarithms of deviations
         rate = own["rate"].exp() if "rate" in own else None
         if self.kind == "cycle":
             assert change is not None
@@ -148,7 +148,7 @@ class TimedStructure:
         """
         parsed = tuple(parse_timed(name.strip()) for name in components.split("+"))
         lengths = [one.length or one.name for one in parsed]
-        if len(set(lengths)) < len(lengths):
+        if len(set(lengths)) < len(lengths):  # a day and a cycle of 24 h are one component
             raise ValueError(f"expected every component once, got {components!r}")
         return cls(parsed, unit)
 
@@ -212,6 +212,7 @@ class TimedStructure:
             cosine, sine = means[first : first + one.size].unflatten(0, (-1, 2)).unbind(-1)
             order = torch.arange(1, one.harmonics + 1, dtype=cov.dtype, device=cov.device)
             angle = 2 * math.pi * order * phases[:, cycle, None]
+            # As `Rotations` turns a pair.
             turned = [cosine * angle.cos() + sine * angle.sin(), sine * angle.cos() - cosine * angle.sin()]
             parts.append(torch.stack(turned, -1).flatten(1))
             first, cycle = first + one.size, cycle + 1

@@ -221,6 +221,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         """Return the distribution of the horizon before its known values are taken in, but for the models' weights."""
         together, flat = self._together(belief), self._flat(future)
         known = flat["known_future"]
+        # Those of all targets are taken in together, later.
         free = {**flat, "known_future": torch.full_like(known, torch.nan)}
         marginals = self.inner.marginals(together, free)
         given = marginals if bool(known.isnan().all()) else self.inner.marginals(together, flat)

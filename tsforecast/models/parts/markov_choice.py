@@ -132,7 +132,7 @@ def chosen_shape(evidence: Evidence, given: Mapping[str, Any]) -> Shape:
     """
     fixed = fixed_shape(given)
     start = Shape().but(**fixed)
-    least = "coefficients" in fixed.get("switching", ())
+    least = "coefficients" in fixed.get("switching", ())  # coefficients that differ need a lag
     orders = [start.order] if "order" in fixed else [p for p in ORDERS if least <= p <= evidence.most] or [1]
     counts = [start.regimes] if "regimes" in fixed else _REGIMES
     best, before = evidence.best(start.but(regimes=k, order=p) for k in counts for p in orders), None

@@ -165,6 +165,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         if self.lags:
             level, deep = (2 * self.log_prior_scales.clamp(LOWEST, HIGHEST)).exp().unbind()
             cov = cov * deep + level  # values before a series scatter about a level that they share
+        # Before a series its targets are independent.
         cov = torch.kron(cov, torch.eye(self.targets, dtype=centre.dtype, device=centre.device))
         prior = Gaussian(centre.new_zeros(len(centre), len(cov)), cov.expand(len(centre), -1, -1))
         logits = self.transition.expand(1, 1, -1, -1)
@@ -234,7 +235,7 @@ class MarkovDynamics(AbstractMarkovDynamics):
         row = self.location.new_zeros(1, self.regimes, self.num_lags)
         if self.lags:
             places = constant(self.lags, row) - 1
-            row = row.index_copy(2, places, self.coefficients.expand(1, self.regimes, -1))
+            row = row.index_copy(2, places, self.coefficients.expand(1, self.regimes, -1))  # lags in between have zeros
         location, row = self._of_states(location, 2), self._of_states(row, 1)
         return SwitchingAutoregression(location, row, self._of_states(self.log_scales(), 0)[None], self.of_mean)
 

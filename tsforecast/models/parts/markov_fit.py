@@ -161,6 +161,7 @@ def faster(log_transition: Float[Tensor, "*run regime regime"], stages: int) -> 
         return log_transition
     leave = log_transition.exp() * (1 - torch.eye(log_transition.shape[-1], dtype=log_transition.dtype))
     total = leave.sum(-1, keepdim=True)
+    # A regime of fewer steps than stages cannot be left sooner.
     leave = leave * stages * (_MOST_LEAVE / (stages * total)).clamp_max(1.0)
     return (leave + torch.diag_embed(1 - leave.sum(-1))).log()
 
