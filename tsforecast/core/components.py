@@ -113,6 +113,7 @@ class Clock:
         else:
             # A cumulative product would look for zeros in its gradient, and make a GPU wait.
             powers = damping.unsqueeze(-1).pow(torch.arange(steps + 1, device=damping.device))
+        # Read from a table: powers of whole numbers repeat.
         return powers, self.look(powers, self.taken), self.look(powers, self.lag), self.look(powers, self.left)
 
     @property
@@ -186,7 +187,7 @@ class Trend(Component):
         powers, taken, by_lag, ahead = clock.powers(damping, noise)
         sums = torch.cat([torch.zeros_like(powers[..., :1]), powers[..., :-1].cumsum(-1)], -1)  # a_0, a_1, ...
         sum_taken, sum_lag, sum_ahead = (clock.look(sums, i) for i in (clock.taken, clock.lag, clock.left))
-        by_lag, sum_by_lag = by_lag.tril(), sum_lag.tril()
+        by_lag, sum_by_lag = by_lag.tril(), sum_lag.tril()  # a noise moves no step before it
         level, slope = noise.unbind(-1)
         # Var l_t; a slope's noise has moved the level a_lag times.
         v11 = level.cumsum(-1) + apply(sum_by_lag.square(), slope)

@@ -53,6 +53,7 @@ class ComposedTransition(AbstractByMoments):
             self.structure.marginal(prior.marginal(slice(size))),
             self.rest.marginal(prior.marginal(slice(size, None))),
         )
+        # A P F' of the covariance between both parts.
         cross = self.structure.push(prior.cov[..., :size, size:]) @ self.rest.matrix.mT
         return Gaussian(concatenate([first.mean, rest.mean], -1, 1), _in_blocks(first.cov, cross, rest.cov))
 

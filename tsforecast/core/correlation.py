@@ -44,9 +44,9 @@ class Correlation:
         steps = torch.arange(len(errors) + 1, device=errors.device, dtype=errors.dtype)
         age = steps.unsqueeze(1) - 1 - steps[:-1]  # of a step, behind so many
         share = torch.where(age >= 0, (-age / _MEMORY).exp(), 0.0)  # a step does not know its own error
-        kept = (-steps / _MEMORY).exp()[:, None, None, None]
+        kept = (-steps / _MEMORY).exp()[:, None, None, None]  # of the sums before these steps
         sums = [torch.einsum("tis,tjs->tsij", x, x) for x in (errors * known, known)]
-        products, weight = ((share @ x.flatten(1)).unflatten(1, x.shape[1:]) for x in sums)
+        products, weight = ((share @ x.flatten(1)).unflatten(1, x.shape[1:]) for x in sums)  # all steps by one product
         return Correlation(kept * self.products + products, kept * self.weight + weight)
 
     def matrix(self) -> Float[Tensor, "*batch target target"]:

@@ -126,7 +126,7 @@ def _step_back(
     # `mask_rows` left ones at missing targets.
     inverse = torch.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), inverse, 0.0)
     gain = before.cov @ matrix.mT @ inverse
-    residual = torch.where(mask, value - among.mean, 0.0)
+    residual = torch.where(mask, value - among.mean, 0.0)  # a missing value may be any number
     # What is missing is no residual of itself.
     u = torch.where(mask, matvec(inverse, residual) - matvec(gain.mT, later.mean), 0.0)
     learnt = later.cov @ gain

@@ -93,7 +93,7 @@ def reliabilities(
         ValueError: If there are too many sources, or the probability is not between 0 and 1.
     """
     count = len(beliefs)
-    if not 1 <= count <= MOST_SOURCES:
+    if not 1 <= count <= MOST_SOURCES:  # subsets double with each source
         raise ValueError(f"expected 1 to {MOST_SOURCES} sources, got {count}")
     if not 0 < reliable < 1:
         raise ValueError(f"expected reliable to be between 0 and 1, got {reliable}")
@@ -163,7 +163,7 @@ def _information(sources: Sequence[_Source], prior: _Source) -> Tensor:
     """Return the information of `pointwise_information`."""
     precision, linear = _combined(sources, prior)
     factor = _factor_of_product(precision)
-    white = solve_lower(factor, linear)
+    white = solve_lower(factor, linear)  # eta' Lambda^-1 eta is its square
     own = 0.5 * (white.square().sum(-1) + white.shape[-1] * LOG_2PI) - 0.5 * log_det(factor)
     total = own + (len(sources) - 1) * prior.log_normaliser
     for source in sources:

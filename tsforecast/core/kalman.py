@@ -183,7 +183,7 @@ def _observe(
     residual = value - matvec(emission.matrix, predicted.mean) - emission.offset
     matrix, among = emission.matrix, emission.marginal(predicted).cov
     if observed is not None:
-        residual = torch.where(observed, residual, 0.0)
+        residual = torch.where(observed, residual, 0.0)  # a missing value may be any number
         matrix, among = mask_rows(matrix, among, observed)
     # Again: the filter keeps moments, not factors.
     factor = cholesky(among, "the predictive covariance of an observation")

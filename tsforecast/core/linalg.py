@@ -73,6 +73,7 @@ class _SolveLower(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, bar: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         factor, white = ctx.saved_tensors
+        # L^{-T} Z_bar, from the right: nothing is copied.
         rhs_bar = torch.linalg.solve_triangular(factor, bar.mT, upper=False, left=False).mT
         return -(rhs_bar @ white.mT).tril(), rhs_bar
 
@@ -197,7 +198,7 @@ def log_det(factor: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
 def contracted(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
     """Matrices divided by their largest singular value where that exceeds 1."""
     norm = _largest_singular_value(matrix) if is_branchless() else torch.linalg.matrix_norm(matrix, ord=2, keepdim=True)
-    return matrix / norm.clamp_min(1.0)
+    return matrix / norm.clamp_min(1.0)  # what does not expand stays as it is
 
 
 def _largest_singular_value(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch 1 1"]:

@@ -89,7 +89,7 @@ def news(
     common = earlier & later
     changed = (earlier != later) | (common & (before != after))
     at = torch.nonzero(changed.any(-1))
-    first = int(at[0, 0]) if len(at) else len(before)
+    first = int(at[0, 0]) if len(at) else len(before)  # without a change all steps are the same
     tail = _Tail.of(system, prior, before, horizon, first)
     # Old data, then without what was withdrawn, then with what is new.
     start, whole, end = tail.means(before), tail.means(torch.where(common, after, torch.nan)), tail.means(after)
@@ -151,7 +151,7 @@ class _Tail:
         """
         time, target = torch.nonzero(cells, as_tuple=True)
         silent = torch.zeros_like(expected)
-        weights = [expected.new_zeros(0, self.horizon, cells.shape[-1])]
+        weights = [expected.new_zeros(0, self.horizon, cells.shape[-1])]  # there may be no change
         for part in range(0, len(time), _TOGETHER):
             where = slice(part, part + _TOGETHER)
             impulses = silent.repeat(1 + len(time[where]), 1, 1)

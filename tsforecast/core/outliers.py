@@ -100,6 +100,7 @@ def outliers(
         transition, emission = at(time)
         predicted = transition.marginal(belief)
         among = emission.marginal(predicted)
+        # A target without noise has a variance of 0 once its state is known.
         errors = (value - among.mean) / among.variance.clamp_min(torch.finfo(value.dtype).tiny).sqrt()
         watch, outlier = watch.step(errors, mask)
         more = value.new_zeros(value.shape[0])

@@ -43,7 +43,7 @@ def sampled_evidence(
     steps = [at(first + time) for time in range(len(values))]
     emissions = [emission.dense() for _, emission in steps]
     transitions = [transition.dense() for transition, _ in steps]
-    total = filtered.filtered.entropy()[-1]
+    total = filtered.filtered.entropy()[-1]  # the chain rule of the joint entropy begins at the last state
     for time, (emission, value) in enumerate(zip(emissions, values.unbind(), strict=True)):  # p(y_t | x_t)
         residual = value - matvec(emission.matrix, states[time]) - emission.offset
         noise, seen = emission.noise, None if observed is None else observed[time]

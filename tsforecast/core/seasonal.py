@@ -52,7 +52,7 @@ class Season(Component):
         noise = noise[..., 0]
         steps = torch.arange(index.shape[-1], device=index.device)
         same = ((index.unsqueeze(-1) == index.unsqueeze(-2)) & (steps.unsqueeze(-1) >= steps)).to(noise.dtype)
-        variance = apply(same, noise)
+        variance = apply(same, noise)  # what the active factor has gained since the block began
         batch = broadcast_shapes(index.shape, noise.shape)
         zeros = noise.new_zeros(*batch[:-1], self.factors)
         return BlockParts(

@@ -59,7 +59,7 @@ def step_unseen(
     if parts is None:
         belief = transition.marginal(prior)
         return belief, emission.marginal(belief)
-    nothing = torch.zeros_like(parts.expected)
+    nothing = torch.zeros_like(parts.expected)  # the residual of an unseen step is not read
     mean, cov, _, variance = parts.run(nothing, torch.zeros_like(nothing, dtype=torch.bool))
     return Gaussian(mean, cov), Gaussian(parts.expected.unsqueeze(-1), variance[..., None, None])
 

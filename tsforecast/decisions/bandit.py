@@ -226,6 +226,7 @@ class Bandit:
                         units = units_of(rewards, self._scales)
                         seen = first.rescale(*units.tolist()).interactions()
                         seen = dataclasses.replace(seen, rewards=seen.rewards.float())
+                        # From the prior: these rewards were not learnt yet.
                         state = self.model.warm_up(self.model.init(self._generator), seen, self._generator)
                 else:
                     state, units = now.in_units(self.model, rewards, self._scales)

@@ -80,6 +80,7 @@ def of_labels(
         raise ValueError(f"expected labels from 0 to {arms - 1}, got {int(labels.min())} to {int(labels.max())}")
     right = labels[order]
     if changes:
+        # Each label moves on: nothing that was learnt holds.
         right = torch.where(torch.arange(steps) < steps // 2, right, (right + 1) % arms)
     rewards = torch.nn.functional.one_hot(right, arms).to(contexts.dtype)
     return Environment(contexts[order], rewards, rewards)
@@ -128,6 +129,7 @@ def of_log(
         steps: Rounds at most.
         allowed: Arms that could be chosen in each row; None for all.
     """
+    # A log says nothing of arms that were not chosen.
     known = torch.full((len(chosen), arms), math.nan, dtype=rewards.dtype)
     known.scatter_(-1, chosen.unsqueeze(-1), rewards.unsqueeze(-1))
     open_arms = None if allowed is None else allowed[:steps]

@@ -268,7 +268,7 @@ def duel_heads(heads: Heads, x: Float[Tensor, " feature"], first: int, second: i
     (dof, mean, scale), (other_dof, other_mean, other_scale) = laws
     if min(scale, other_scale) == 0:  # a law without a scale is a step: no integral over it
         return above_zero(mean - other_mean, 0.0)
-    level = (np.polynomial.legendre.leggauss(_NODES)[0] + 1) / 2
+    level = (np.polynomial.legendre.leggauss(_NODES)[0] + 1) / 2  # nodes from -1 to 1, as probabilities
     weight = np.polynomial.legendre.leggauss(_NODES)[1] / 2
     # Over levels of the narrower law, along which the other distribution function is smooth.
     if scale <= other_scale:

@@ -129,7 +129,7 @@ def evaluate_policy(
     place = log.arms[:, None]
     rewards, weights = log.rewards.double(), chances.gather(1, place)[:, 0] / log.propensities.double()
     model, beside = (chances * expected).sum(1), expected.gather(1, place)[:, 0]
-    correction = weights * (rewards - beside)
+    correction = weights * (rewards - beside)  # of the model, where the log shows it wrong
     means = {"ips": weights * rewards, "dm": model, "dr": model + correction}
     if switch is not None:
         means["switch-dr"] = model + torch.where(weights <= switch, correction, 0.0)
@@ -140,7 +140,7 @@ def evaluate_policy(
     mean_weight = interval("weight", weights, ones)
     never = log.allowed.any(0) & (torch.bincount(log.arms, minlength=log.allowed.shape[1]) == 0)
     lost = never & (chances.sum(0) > 0)
-    squares = weights.square().sum().item()
+    squares = weights.square().sum().item()  # for Kish's effective number of rounds
     return PolicyValue(
         tuple(interval(name, *ratios[name]) for name in order),
         interval("logged", rewards, ones),

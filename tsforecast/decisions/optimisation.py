@@ -113,6 +113,7 @@ class Optimiser:
         function = score(local[near], objectives, limits, weights, seed)
         if self.snap is not None:
             function = self._of_snapped(function, centre, side)
+        # The part of the region that lies in the box.
         bounds = ((-1 - centre) / side).clamp(-1, 1), ((1 - centre) / side).clamp(-1, 1)
         good = local[near][seen[near].topk(min(_GOOD, number), largest=False).indices]
         found = self.ascent(function, *bounds, good, torch.Generator().manual_seed(seed))

@@ -64,6 +64,7 @@ def fit_process(inputs: Float[Tensor, "point dim"], values: Float[Tensor, " poin
     """
     dim = inputs.shape[-1]
     place = 0.5 * math.log(dim) + math.sqrt(2) - 1 + math.log(2)  # their box has width 1, and ours 2
+    # Near the modes of the priors.
     start = torch.cat([torch.full((dim,), 0.5 * math.log(dim)), torch.tensor([math.log(1e-4)])]).double()
     low = np.log([*(_LENGTH[0],) * dim, _NOISE[0]])
     high = np.log([*(_LENGTH[1],) * dim, _NOISE[1]])

@@ -69,7 +69,7 @@ class Number:
         """Return the value of a coordinate for a table, within the bounds: to a millionth of their width, or finer."""
         number = math.exp(places[0]) if self.log else places[0]
         step = _FINE * (self.place(self.high) - self.place(self.low)) * (abs(number) if self.log else 1.0)
-        digits = 0 if self.whole else -math.floor(math.log10(step))
+        digits = 0 if self.whole else -math.floor(math.log10(step))  # as many as the step has
         number = min(max(round(number, digits), self.low), self.high)
         return f"{int(number)}" if self.whole else repr(float(number))
 

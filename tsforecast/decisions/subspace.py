@@ -101,7 +101,7 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
         inputs = self.encoding.pulled(seen.contexts, seen.arms)
         iterates = self.descent.iterates(Fit(self.network, inputs, seen.rewards), state.origin, generator, every=1)
         basis = basis_of_iterates(iterates, self._dim) if self.iterated else state.basis
-        belief = self._learner(iterates[-1], basis).init()
+        belief = self._learner(iterates[-1], basis).init()  # around the fitted weights, which are the origin
         return learn_in_turn(self, InSubspace(iterates[-1], basis, belief), seen, generator)
 
     def learn(

@@ -87,6 +87,7 @@ class Surrogate:
         layer = self._features(inputs.shape[-1], seed)(inputs)
         phi = torch.cat([layer, torch.ones_like(layer[:, :1])], -1)  # the bias of the last layer
         extent, vectors = torch.linalg.eigh(self.learner.variance * phi @ phi.mT)
+        # One decomposition serves every noise.
         seen, noises = vectors.mT @ values, values.new_tensor(_NOISES).unsqueeze(-1)
         total = extent.clamp_min(0) + noises
         best = (seen.square() / total + total.log()).sum(-1).argmin()  # minus twice the log evidence, in the basis of K

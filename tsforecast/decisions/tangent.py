@@ -98,6 +98,7 @@ class TangentRewards(AbstractRetrainedRewards[Tangent]):
     def count(self, state: Tangent, context: Context, arm: int, reward: Reward) -> Tangent:
         """Count the gradient of the arm in the design."""
         inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
+        # The tangent kernel is a mean over units.
         gradient = self.network.linearise(state.weights, inputs)[1][0, 0] / self.width**0.5
         design, keep = state.design, 1 - self.forgetting
         if not self.full:

@@ -50,7 +50,7 @@ class TrustRegion:
                 continue
             good, bad = (good + 1, 0) if better else (0, bad + 1)
             if good == self.successes:
-                side, good = min(2 * side, self.side), 0
+                side, good = min(2 * side, self.side), 0  # never larger than at first
             if bad == self.patience:
                 side, bad = side / 2, 0
             if side < self.least:

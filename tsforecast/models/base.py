@@ -119,7 +119,7 @@ class AbstractForecaster(torch.nn.Module, Generic[SomeInference]):
 
     def _with_range(self, after: Belief, batch: Batch, belief: Belief | None) -> Belief:
         """Return a belief with the range of values seen, for bounds of forecasts."""
-        if not self.data.largest_move:
+        if not self.data.largest_move:  # forecasts without bounds ask for no range
             return after
         observed = batch["past_observed"] & ~self.units.too_far(batch, after)  # else the range has no end
         return dataclasses.replace(after, seen=widened(batch, observed, belief))

@@ -79,7 +79,7 @@ class DeepStateDynamics(AbstractLinearDynamics):
         """Return the log scales of the components before the slice, and the means of the factors of seasons."""
         first = outputs[0]
         if time_slice.active is not None:  # the prior is that of the step at which a series begins
-            begins = time_slice.active.int().argmax(0)
+            begins = time_slice.active.int().argmax(0)  # the first step with a True
             first = outputs.gather(0, begins[None, :, None].expand(1, *first.shape)).squeeze(0)
         log_prior, season_means = self.prior_head(first).split([self.count, self.factors], -1)
         return log_prior, season_means

@@ -48,7 +48,7 @@ def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, "
     """
     location, scale = inference.scale_of(batch)
     time_slice = inference.slice_of(batch, "both")
-    filtered, system, start = inference.filtering.run(
+    filtered, system, start = inference.filtering.run(  # one sample is unbiased for the bound
         time_slice, Series.of(batch), location, scale, whole=True, num_particles=1, keep_history=True
     )
     assert filtered.history is not None

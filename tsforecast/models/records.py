@@ -227,6 +227,7 @@ class TimeSlice:
         """Return one slice of this time and the later one."""
         active = self.active
         if active is not None:
+            # By then a series has begun.
             active = torch.cat([active, active.new_ones(len(later.values), active.shape[1])])
         wide = max(self.season_index.shape[1], later.season_index.shape[1])
         index = [x.season_index.expand(-1, wide, -1) for x in (self, later)]  # one column may be that of all series

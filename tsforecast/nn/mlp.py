@@ -15,7 +15,7 @@ def mlp(*widths: int) -> nn.Sequential:
     """Linear layers with leaky ReLUs between them."""
     layers: list[nn.Module] = []
     for inner, outer in itertools.pairwise(widths):
-        layers += [nn.Linear(inner, outer), nn.LeakyReLU()]
+        layers += [nn.Linear(inner, outer), nn.LeakyReLU()]  # leaky: a unit without a slope would never learn again
     return nn.Sequential(*layers[:-1])
 
 

@@ -130,7 +130,7 @@ def _learn(
     setup: Setup, progress: Progress, stream: Stream, row: Tensor, target: Tensor
 ) -> tuple[Stream, tuple[tuple[Tensor, Tensor], ...]]:
     """Return the stream, which learns where a block is full, and what waits for the rest of its block."""
-    pending = (*progress.pending, (row, target))
+    pending = (*progress.pending, (row, target))  # a tuple: the progress before must not change
     if len(pending) < setup.block:
         return stream, pending
     width = stream.sizes[-1][0]  # columns may have come since

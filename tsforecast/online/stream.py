@@ -275,6 +275,6 @@ def _observation(row: dict[str, Any], names: tuple[str, str | None, str | None],
     if key is None:
         return Observation(row, value, stamp, place=place)
     label = row.pop(key, None)
-    if not isinstance(label, str | int | float) or label != label:
+    if not isinstance(label, str | int | float) or label != label:  # a NaN equals no key
         raise ValueError(f"{place}: expected a text or number in {key!r}, got {label!r}")
     return Observation(row, value, stamp, label, place)

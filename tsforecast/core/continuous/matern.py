@@ -93,6 +93,7 @@ class Matern(AbstractSDE):
         """
         rate, size = self._rate, self.size
         eye = torch.eye(size, dtype=rate.dtype, device=rate.device)
+        # A companion matrix of one root is a single Jordan block.
         nilpotent, power = self.drift + rate[..., None, None] * eye, eye
         matrix, columns = eye, []
         for k in range(size):

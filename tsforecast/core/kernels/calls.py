@@ -117,14 +117,14 @@ def call(name: str, count: int, sizes: tuple[int, ...], *tensors: Tensor | None)
             )
         pointers.append(x.data_ptr())
     threads = max(1, min(torch.get_num_threads(), count // _FILTERS_PER_THREAD))
-    numbers = (count, *sizes[:2], threads, *sizes[2:])
+    numbers = (count, *sizes[:2], threads, *sizes[2:])  # the program reads the threads behind the two sizes
     return function((ctypes.c_int64 * len(numbers))(*numbers), (ctypes.c_void_p * len(pointers))(*pointers))
 
 
 @functools.cache
 def _function(program: ctypes.CDLL, name: str, dtype: torch.dtype) -> tuple[Any, list[torch.dtype]]:
     """Return a function of the program, and the types behind its pointers."""
-    function = getattr(program, f"{name}_{_NAMES[dtype]}")
+    function = getattr(program, f"{name}_{_NAMES[dtype]}")  # C has no templates: each type is a function
     function.restype = ctypes.c_int64
     return function, [_TYPES.get(letter, dtype) for letter in _POINTERS[name].replace(" ", "")]
 

@@ -101,7 +101,7 @@ def _numbers(
     assert matrix is not None
     assert state_noise is not None
     state = matrix.shape[-1]
-    kind = 0 if transition is None else _form(transition)
+    kind = 0 if transition is None else _form(transition)  # IDENTITY, DIAGONAL or DENSE of chain_moves.h
     whole = [None if x is None else x.contiguous() for x in parameters]
     strides: list[int] = []
     for x in whole:

@@ -73,7 +73,7 @@ def _served(
 ) -> list[Tensor] | None:
     """Return the mixture as the program reads it; None where it does not serve."""
     numbers = weight, mean, deviation, unit
-    is_served = mean.dtype == torch.float64 and set(maps) <= set(MAPS)
+    is_served = mean.dtype == torch.float64 and set(maps) <= set(MAPS)  # tails and roots want float64
     is_served = is_served and serves(mean[:, 0].numel(), (1,), *numbers, other)
     if not is_served or not bool((deviation > 0).all()):  # it multiplies by their inverses
         return None

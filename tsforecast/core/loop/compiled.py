@@ -35,7 +35,7 @@ def compiled_scan(
         RuntimeError: If the compiler cannot.
         NotPositiveDefiniteError: If a result is not finite: compiled code does not look at each factorisation.
     """
-    if any(isinstance(leaf, range) for leaf in leaves):
+    if any(isinstance(leaf, range) for leaf in leaves):  # an index would be a constant of the graph
         raise RuntimeError("steps that are given their index are not compiled")
     carries, carry_spec = pytree.tree_flatten(carry)
     # Programs hold for how their inputs lie, and beliefs come in several ways: a mean may be the prior's own tensor,

@@ -68,6 +68,7 @@ def scan(
         try:
             carry, output = step(carry, x)
         except NotPositiveDefiniteError as error:
+            # A step does not know its number.
             raise NotPositiveDefiniteError(f"Step {first + time}: {error}") from error
         outputs.append(output)
     if reverse:

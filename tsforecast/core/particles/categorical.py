@@ -65,6 +65,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
                 _pick(states.mean.expand(*joint.shape, -1), index),
                 _pick(states.cov.expand(*joint.shape, -1, -1), index),
             )
+            # In value the same for all categories.
             gain = _pick(joint, index) - _pick(log_proposal, index)
         else:
             log_proposal = log_prior.detach().movedim(-1, 0)

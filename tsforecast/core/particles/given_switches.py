@@ -124,7 +124,7 @@ def _with_next_switch(
     targets = target.shape[-1]
     noise = target.new_zeros(*shape, targets + switches, targets + switches)
     noise[..., :targets, :targets] = emission.noise
-    noise[..., targets:, targets:] = conditional.noise
+    noise[..., targets:, targets:] = conditional.noise  # noises of observation and next switch are independent
     joined = LinearGaussian(
         torch.cat([_wide(emission.matrix, shape, 2), _wide(conditional.matrix, shape, 2)], -2),
         torch.cat([_wide(emission.offset, shape, 1), _wide(conditional.offset, shape, 1)], -1),

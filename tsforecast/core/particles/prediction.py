@@ -35,7 +35,7 @@ def predict(
         generator: Of random numbers.
     """
     moved, emitted = system.foresee(particles, time, generator)
-    return GaussianMixture(moved.log_weight, emitted)
+    return GaussianMixture(moved.log_weight, emitted)  # no observation, so weights stay
 
 
 def marginals(

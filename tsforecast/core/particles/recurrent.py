@@ -84,7 +84,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         assert self.likelihood is not None, "observations need p(y_t | z_t)"
         gain = self.likelihood.log_prob(auxiliary, value, observed, time) - proposal.log_prob(auxiliary) + log_prior
         seen = torch.ones_like(particles.begun) if observed is None else observed.any(-1)
-        gain = torch.where(seen, gain.mean(0), 0.0)
+        gain = torch.where(seen, gain.mean(0), 0.0)  # the same for all particles, which stay equally likely
         known = dataclasses.replace(moved, state=given, auxiliary=auxiliary)
         moved = dataclasses.replace(choose(seen, known, moved), log_weight=particles.log_weight + gain)
         return moved if self.active is None else choose(self.active[time], moved, particles)

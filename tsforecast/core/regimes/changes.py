@@ -86,7 +86,7 @@ def _time_of_one(pairs: Float[Tensor, "time before regime"], before: int, after:
 
 def _shortest(mass: Float[Tensor, " time"], level: float) -> tuple[int, int]:
     """Return first and last place of the shortest interval that has a share of the mass; of several, the heaviest."""
-    below = torch.cat([mass.new_zeros(1), mass.cumsum(0)])
+    below = torch.cat([mass.new_zeros(1), mass.cumsum(0)])  # masses of all intervals of a length are one difference
     wanted = level * float(below[-1])  # the sum, which rounds, not 1
     for length in range(1, len(mass)):
         within = below[length:] - below[:-length]

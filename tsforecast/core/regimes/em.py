@@ -238,8 +238,8 @@ def _least_squares(
 ) -> Float[Tensor, "run regime regressor target"]:
     """Return the coefficients that minimise the squares weighted by the regimes' probabilities and precisions."""
     runs, regimes, size, targets = model.coefficient.shape
-    choose = _chosen(regimes, size, shared).to(values)
-    flat = weight.flatten(1).mT
+    choose = _chosen(regimes, size, shared).to(values)  # each free number stands in one place of each regime, or of all
+    flat = weight.flatten(1).mT  # runs and regimes as rows: one product for all moments
     rows = max(_NUMBERS // size**2, 1)  # hundreds of lags have more products than memory holds
     parts = zip(flat.split(rows, 1), design.split(rows), strict=True)
     moments = sum((own @ (x.unsqueeze(-1) * x.unsqueeze(-2)).flatten(1) for own, x in parts), flat.new_zeros(()))

@@ -31,6 +31,7 @@ def staged(
     regime, stage = regime.to(device), stage.to(device)
     same = regime.unsqueeze(1) == regime
     moved = stage - stage.unsqueeze(1)
+    # A regime is left from its last stage alone, for a first one.
     ends = (stage == stages - 1).unsqueeze(1) & (stage == 0)
     every = log_transition[..., regime, :][..., regime]
     # Log(1 - P_ii) as a sum keeps its digits.

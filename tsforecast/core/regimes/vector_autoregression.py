@@ -129,6 +129,7 @@ class VectorCompanion(AbstractByMoments):
         eye = torch.eye(size, dtype=self.row.dtype, device=self.row.device)
         shift = eye[:-targets].expand(*self.row.shape[:-2], -1, -1)
         more = size - targets
+        # Older values move on without noise.
         noise = torch.nn.functional.pad(self.factor @ self.factor.mT, (0, more, 0, more))
         offset = torch.nn.functional.pad(self.offset, (0, more))
         return LinearGaussian(torch.cat([self.row, shift], -2), offset, noise)

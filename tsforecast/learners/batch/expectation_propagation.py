@@ -100,6 +100,7 @@ class EP(AbstractBatchPosterior):
         site_mass = 0.5 * ((nu.square() * variance + 2 * nu * mean - tau * mean.square()) / grown - grown.log())
         number = self.site.log_prob(a, target) * (1.0 if counts is None else counts)
         factors = torch.where(proper, self.site.log_mass(mean, variance, target, counts) - site_mass, number)
+        # M' Lambda m of posterior and prior, by their linear terms.
         energy = (natural.linear + nu @ inputs) @ belief.mean - natural.linear @ prior.mean
         return (factors.sum() + 0.5 * energy).item() + log_volume_ratio(prior, belief)
 

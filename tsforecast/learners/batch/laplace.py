@@ -50,7 +50,7 @@ class Laplace(AbstractBatchPosterior):
             total = terms.sum() if counts is None else counts @ terms
             return (total - 0.5 * gap @ natural.precision @ gap).item()
 
-        change, count = math.inf, 0
+        change, count = math.inf, 0  # a step is taken in any case
         height = log_density(mean)
         while count < self.steps and change > self.tolerance:
             sites = _expanded(self.site, inputs @ mean, target, counts)

@@ -156,6 +156,7 @@ class RefittedLearner(AbstractPartlyGaussian[Refitted]):
         rows = self.network.linearise(torch.zeros_like(self.mean), inputs)[1][:, 0]
         check(self.batch.site, belief.belief, rows, target)
         before = int(belief.count)
+        # Assumed density filtering: each site is set once.
         kept, new, _ = visit_once(self.batch.site, belief.belief, rows, target[:, 0])
         after = Refitted(
             kept,

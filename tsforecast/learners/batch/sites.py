@@ -225,7 +225,7 @@ def _mode(site: AbstractSite, mean: Tensor, variance: Tensor, target: Tensor, co
         guess, size = mode - error / growth, error.abs()
         good = (guess >= low) & (guess <= high) & (size <= 0.5 * before)  # Newton may cycle where the slope bends much
         mode, before = torch.where(good, guess, 0.5 * (low + high)), size
-        # the step, size / growth, against the width, sqrt(variance / growth).
+        # The step, size / growth, against the width, sqrt(variance / growth).
         near = good & (size <= _NEAR * (variance * growth).sqrt())
         if not is_transformed(near) and bool(near.all()):
             break

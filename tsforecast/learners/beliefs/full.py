@@ -92,7 +92,7 @@ class Full(AbstractFactorFamily[Gaussian]):
 
     def shift(self, belief: Gaussian, increment: Float[Tensor, "weight weight"], gradient: Weights) -> Gaussian:
         """Add to the precision, and move the mean."""
-        cov = _inverse(_inverse(belief.cov) + increment)
+        cov = _inverse(_inverse(belief.cov) + increment)  # not by Woodbury: an increment may have full rank
         return Gaussian(belief.mean + matvec(cov, gradient), cov)
 
     def descend(

@@ -61,6 +61,7 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         if directions is None:
             if self.rank > len(mean):
                 raise ValueError(f"expected rank to be at most the number of weights {len(mean)}, got {self.rank}")
+            # A family is settings only: its directions are the same each time.
             generator = torch.Generator().manual_seed(self.seed)
             # On the CPU in float64: the same directions on every device.
             random = torch.randn(len(mean), self.rank, generator=generator, dtype=torch.float64)

@@ -148,6 +148,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         way = prior.mean - belief.mean
         towards = prior.diagonal * way + prior.factor @ (prior.factor.T @ way)
         mixed = LowRankPrecision(belief.mean, diagonal, torch.cat([mine, its], -1))
+        # As a step from the mean: a difference keeps its digits.
         mean = belief.mean + (1 - keep) * solve(mixed, towards)
         after = LowRankPrecision(mean, diagonal, mine)
         if not prior.factor.shape[-1]:

@@ -69,7 +69,7 @@ class EmpiricalFisher(AbstractEvidenceEstimator):
         if not self.num_samples:
             matrix, residual = whitened(near.unweighted())
             gradient = matrix.flatten(0, 1).T @ residual.flatten()
-            observation = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))
+            observation = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))  # curvature g g', gradient g
             return weighted(observation, near)
         draws = draw(near.model.family, near.belief, self.num_samples, self.centred, generator)
         gradients = torch.func.vmap(torch.func.grad(near.model.log_prob), (0, None))(draws, near.points)
@@ -161,6 +161,7 @@ def draw(
 ) -> Samples:
     """Weights from the belief, moved to its mean if they are to be centred."""
     draws = family.sample(belief, num_samples, generator)
+    # What is linear in the weights then has no sampling error.
     return draws - draws.mean(0) + family.mean(belief) if centred else draws
 
 

@@ -95,6 +95,7 @@ class Near:
 
     def linearise(self) -> tuple[Tensor, Tensor]:
         """Return outputs and Jacobian at the belief's mean."""
+        # A step that predicted has it already.
         return self.linearised or self.model.network.linearise(self.model.family.mean(self.belief), self.points.inputs)
 
 

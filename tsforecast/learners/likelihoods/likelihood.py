@@ -184,7 +184,7 @@ class LogDensity(AbstractLikelihood):
         observed: Observed | None,
     ) -> Whitened:
         """The gradient of each point, and a residual of one."""
-        return jacobian, torch.ones_like(outputs)
+        return jacobian, torch.ones_like(outputs)  # gradient g and curvature g g'
 
     def log_prob(
         self, outputs: Float[Tensor, "point 1"], target: Target, observed: Observed | None

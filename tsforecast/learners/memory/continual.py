@@ -102,6 +102,7 @@ def vb(
     spread = uniform_prior(network.sizes, variance).to(mean)
     if prior == "layers":
         spread = spread * uniform_prior(network.sizes, layer_variances(network)).to(mean)
+        # The prior is around zero, not around the module's weights.
         mean, start = torch.zeros_like(mean), random_start(spread, generator)
     else:
         start = Independent(mean, (1 - _BETA) * spread)

@@ -150,5 +150,5 @@ def k_centre(memory: Memory, size: int) -> Bool[Tensor, " place"]:
         current = places == distance.argmax()
         kept = kept | (current & memory.valid)
         apart = (inputs - inputs[distance.argmax()]).square().sum(-1)
-        distance = torch.where(current, -math.inf, torch.minimum(distance, apart))
+        distance = torch.where(current, -math.inf, torch.minimum(distance, apart))  # a place is taken once
     return kept

@@ -218,6 +218,7 @@ def as_network(module: nn.Module) -> AbstractNetwork:
             widths += [layer.in_features, layer.out_features] if not widths else [layer.out_features]
             activations.append(nn.Identity)
             biases.append(layer.bias is not None)
+        # A layer has room for one activation.
         elif type(layer) in _SLOPES and activations and activations[-1] is nn.Identity:
             activations[-1] = type(layer)
         elif type(layer) is not nn.Identity:

@@ -29,7 +29,7 @@ def bandwidth(squared: Float[Tensor, "particle particle"]) -> Float[Tensor, ""]:
     # The zeros of a particle with itself would pull the median down.
     rows, columns = torch.triu_indices(count, count, 1, device=squared.device)
     pairs = squared[rows, columns].sort().values  # `quantile` has no rule for `vmap`
-    median = 0.5 * (pairs[(len(pairs) - 1) // 2] + pairs[len(pairs) // 2])
+    median = 0.5 * (pairs[(len(pairs) - 1) // 2] + pairs[len(pairs) // 2])  # the same for odd and even numbers of pairs
     return torch.where(median > 0, median / math.log(count + 1), 1.0)
 
 

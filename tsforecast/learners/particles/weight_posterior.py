@@ -81,6 +81,7 @@ class WeightPosterior:
 
     def log_prior(self, variables: Float[Tensor, " variable"]) -> Float[Tensor, ""]:
         """Return the log-density of all variables before any data."""
+        # Logarithms of precisions stand behind the weights.
         parts = variables.split([*self._groups, self.num_precisions])
         logs = parts[-1]
         if self.variance is None:

@@ -46,7 +46,7 @@ class RegimeStart:
         dynamics = inference.dynamics
         assert isinstance(dynamics, SwitchingBases)
         targets, states = dynamics.emits.emitted_dim, dynamics.bases.state_dim
-        if bool(dynamics.is_begun) or not self.starts or states < targets:
+        if bool(dynamics.is_begun) or not self.starts or states < targets:  # a state must hold the last values
             return
         dynamics.is_begun.fill_(True)  # also without any value: a second batch must not overwrite what was learnt
         time_slice, units = inference.slice_of(batch, "both"), inference.scale_of(batch)

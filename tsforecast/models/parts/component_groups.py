@@ -55,6 +55,7 @@ def cdf(values: Float[Tensor, " cell"], groups: Sequence[Group], upper: bool = F
     sign = -1.0 if upper else 1.0
     total = torch.zeros_like(values)
     for group in groups:
+        # Not `apply`: values outside of the domain have a place, too.
         point = transformation_of(group.transformation).place(values.unsqueeze(1) / group.size)
         distance = point - group.mean
         share = 0.5 * torch.erfc(-sign / math.sqrt(2) * distance / group.deviation)  # `ndtr` loses its lower tail

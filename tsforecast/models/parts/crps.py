@@ -149,7 +149,7 @@ def _score(
     order = _order(points)
     ordered, share = points.gather(-1, order), weight.gather(-1, order)
     error, mass = ordered - values, share * ordered
-    upto, moment = share.cumsum(-1), mass.cumsum(-1)
+    upto, moment = share.cumsum(-1), mass.cumsum(-1)  # all pairs by two running sums, not by a table of pairs
     balance = 2 * upto - share - upto[..., -1:]  # w below - w above
     moved = 2 * moment - mass - moment[..., -1:]
     score = (share * error.abs()).sum(-1) - factor * (mass * balance).sum(-1)

@@ -118,12 +118,13 @@ class DenseBases:
         emission = (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / root
         if self.begins_linear:
             turn = 0.01 * torch.randn(count, state, state)
+            # The exponential of a skew matrix is a rotation: it does not expand.
             transition = torch.linalg.matrix_exp((turn - turn.mT) / root) @ start
             emission = 0.1 * emission
             if not self.has_components:
                 emission[:, : self.data.num_targets] += seasonal_readout(state, season)
         elif self.has_components:
-            emission[:, 0] *= 0.1
+            emission[:, 0] *= 0.1  # at first the components speak for the target
         return {"transition": transition, "emission": emission}
 
     def log_scales(self) -> SeriesParameters:

@@ -277,6 +277,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
                 variance = root[target].square().sum(-1) - (gain * cross).sum(-1)
                 free = ~is_known[target]
                 mean[row, :, free, 0] = moved[:, free].to(mean)
+                # Rounding may leave a variance below 0.
                 deviation[row, :, free, 0] = variance[:, free].clamp_min(1e-12).sqrt().to(deviation)
         return dataclasses.replace(own, mean=mean, deviation=deviation)
 

@@ -73,7 +73,7 @@ class Marginals:
         clip: str = "none",
     ) -> "Marginals":
         """Return mixtures of equal weights, given moments in scaled units, batch shape (horizon, component, series)."""
-        center, unit = (x.double()[:, None, None] for x in (location, scale))
+        center, unit = (x.double()[:, None, None] for x in (location, scale))  # a location may be far from 0
         mean, variance = (x.double().permute(2, 1, 0, 3) for x in (emitted.mean, emitted.variance))
         count = mean.shape[1]
         # Paths were drawn: each counts alike.
@@ -155,7 +155,7 @@ class Marginals:
         far = score.abs() > _FARTHEST
         if bool(far.any()):
             nearest = torch.stack([group.distance(values.flatten()) for group in self._groups]).amin(0)
-            nearest = torch.where(nearest.isfinite(), nearest, _FARTHEST)
+            nearest = torch.where(nearest.isfinite(), nearest, _FARTHEST)  # known values alone have no distance
             score = torch.where(far, torch.copysign(torch.maximum(nearest, score.abs()), score), score)
         return score.reshape(values.shape)
 

@@ -111,6 +111,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         # A stage is left sooner than its regime, at most every other step.
         going = min(self.stages * (1 - options.persistence), max(0.5, 1 - options.persistence))
         stay, leave = math.log(1 - going), math.log(going / max(self.regimes - 1, 1))
+        # Logarithms, whose softmax is the chain itself.
         self.transition = torch.nn.Parameter(torch.eye(self.regimes) * (stay - leave) + leave)
         self.transition_effects = None
         if options.transition_covariates:

@@ -118,7 +118,7 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
         seen = time_slice.observed if seen is None else seen
         values = torch.where(seen, model.standard(values), 0.0)
         before = self.beginning(model) if start is None else start
-        head = self._head(seen)
+        head = self._head(seen)  # behind it nothing is missing, and densities need no Gaussian beliefs
         parts, after = [], before
         if head:
             system = model.switching(time_slice.active)

@@ -85,7 +85,7 @@ class Markov:
 
         def transition(switch: Tensor, time: int) -> Tensor:
             at = log_transition[time if len(log_transition) > 1 else 0]
-            return (switch.unsqueeze(-2) @ at).squeeze(-2)
+            return (switch.unsqueeze(-2) @ at).squeeze(-2)  # a switch is one-hot: it picks its row
 
         assert not isinstance(system, SwitchingCounts)
         return CategoricalSwitching(

@@ -66,6 +66,7 @@ class MarkovVectorDynamics(AbstractMarkovDynamics):
         self.location.copy_(self._own("location", model.coefficient[:, 0]))
         # Inside of its bounds, at which no gradient passes.
         self.log_scale.copy_(self._own("scale", scale.log()).clamp(LOWEST + 0.1, HIGHEST - 0.1))
+        # Columns over their diagonals: F = (1 + C) diag(scale).
         self.mixing.copy_(self._own("scale", (factor / scale.unsqueeze(-2)).tril(-1)))
         rest = model.coefficient[:, 1:]
         if number:  # lag by lag, and in each lag the targets that move: to those that are moved

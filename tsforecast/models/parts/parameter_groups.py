@@ -74,7 +74,7 @@ class ParameterGroups:
         matrices = [p for name, p in named if name in self.matrices]
         components = [p for name, p in named if name.startswith(self.components)]
         apart = {id(p) for p in (*networks, *matrices, *components)}
-        alone = self.linear_epochs / max(max_epochs or 1, self.linear_epochs, 1) * total
+        alone = self.linear_epochs / max(max_epochs or 1, self.linear_epochs, 1) * total  # in steps
         of_networks = partial(learning_rate_factor, first=alone, last=total, rise=self.network_rise)
         of_rest = partial(learning_rate_factor, first=0.0, last=alone or total, again=total, share=self.linear_share)
         matrix_rate = self.learning_rate if self.matrix_learning_rate is None else self.matrix_learning_rate

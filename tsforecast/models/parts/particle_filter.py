@@ -84,7 +84,7 @@ class ParticleFilter:
             options = {**chosen, **options}
             if cut:
                 parts = (values[:cut], None if observed is None else observed[:cut])
-                with torch.no_grad():
+                with torch.no_grad():  # truncated backpropagation through time
                     start = particles.filter(system, start, *parts, **options).particles
             parts = (values[cut:], None if observed is None else observed[cut:])
             filtered = particles.filter(system, start, *parts, first=cut, **options)

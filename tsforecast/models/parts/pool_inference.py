@@ -38,6 +38,7 @@ class PoolDynamics(AbstractDynamics):
         self.members = torch.nn.ModuleList(members)
         self.season_names = tuple(dict.fromkeys(name for member in members for name in member.season_names))
         self.is_pooled = all(member.is_pooled for member in members)
+        # Batches are made for those that learn.
         trained = [member for member, learns in zip(members, learning, strict=True) if learns]
         self.is_growing = any(member.is_growing for member in trained)
         self.takes_all = all(member.takes_all for member in trained)

@@ -44,7 +44,7 @@ def rising_root(
         there, at_there = torch.where(same, there, here), torch.where(same, at_there, at_here)
         here, at_here = point, value
         root[index] = torch.where(at_here.abs() < at_there.abs(), here, there)
-        done = (at_here.abs() < _EXACT) | ~_is_wide(here, there)
+        done = (at_here.abs() < _EXACT) | ~_is_wide(here, there)  # a jump has no 0: its interval only shrinks
     return root
 
 

@@ -30,6 +30,7 @@ class InverseGamma:
             log_scale: log N(0; 0, S).
             square: Square of its error, standardised by S.
         """
+        # The constants of sqrt(2 pi) are in `log_scale`.
         ratio = torch.lgamma(self.shape + 0.5) - torch.lgamma(self.shape)
         return log_scale + ratio - 0.5 * self.rate.log() - (self.shape + 0.5) * torch.log1p(0.5 * square / self.rate)
 
