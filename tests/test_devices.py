@@ -76,6 +76,8 @@ def test_an_agent_learns_on_a_gpu_what_it_learns_on_a_cpu_and_goes_on_there(agen
         for bandit in agents:
             assert bandit.choose(context) in range(3)
             bandit.learn(context, t % 3, rounds.rewards[t, t % 3].item())
+    for bandit in agents:
+        assert float(bandit.chances(torch.ones(2)).value.sum()) == pytest.approx(1)
     save_bandit(agents[1], tmp_path / "agent.pt")
     expected, found, loaded = (
         bandit.model.expect(bandit.standing.state, torch.ones(2))

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import math
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -124,6 +125,21 @@ def test_bootstrap_intervals_are_near_those_of_the_normal_law():
         # The standard deviation of a quantile of 1000 draws is about .08 standard errors.
         assert abs(one.low - other.low) < 4 * 0.08 * one.error
         assert abs(one.high - other.high) < 4 * 0.08 * one.error
+
+
+def test_draws_of_a_bootstrap_are_not_kept(monkeypatch):
+    log, chances, _ = simulated(50)
+    alive, draw, most = weakref.WeakSet(), torch.randint, []
+
+    def counted(*args, **kwargs):
+        rows = draw(*args, **kwargs)
+        alive.add(rows)
+        most.append(len(alive))
+        return rows
+
+    monkeypatch.setattr(torch, "randint", counted)
+    evaluate_policy(log, chances, bootstrap=100)
+    assert max(most) <= 2
 
 
 def test_missing_support_is_said():

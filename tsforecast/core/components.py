@@ -102,6 +102,7 @@ class Clock:
     def of(cls, steps: int, moving: Tensor | None, device: torch.device) -> "Clock":
         """Return the clock of a block from a mask of its moving steps, (block, *batch, step); None if all move."""
         taken = torch.arange(1, steps + 1, device=device) if moving is None else moving.cumsum(-1)
+        # Lags above the diagonal are looked up too, and cut off later.
         return cls(taken, (taken.unsqueeze(-1) - taken.unsqueeze(-2)).abs())
 
     def powers(self, damping: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -112,6 +113,7 @@ class Clock:
         else:
             # A cumulative product would look for zeros in its gradient, and make a GPU wait.
             powers = damping.unsqueeze(-1).pow(torch.arange(steps + 1, device=damping.device))
+        # Read from a table: powers of whole numbers repeat.
         return powers, self.look(powers, self.taken), self.look(powers, self.lag), self.look(powers, self.left)
 
     @property
@@ -148,11 +150,11 @@ class Level(Component):
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
         """Return its part of a block. With c_s the variance of x_s, Cov(x_s, x_t) = c_s phi^(t-s) for s <= t."""
         _, taken, by_lag, left = clock.powers(damping, noise)
-        variance = apply(by_lag.square().tril(), noise[..., 0])
+        variance = apply(by_lag.square().tril(), noise[..., 0])  # phi^(2 (t - s)) of each earlier noise is left
         return BlockParts(
             position=clock.taken.new_zeros(1),
             matrix=taken.unsqueeze(-1),
-            cross=(variance * left).unsqueeze(-1),
+            cross=(variance * left).unsqueeze(-1),  # x at the end of the block is phi^left x_s
             noise=((by_lag, variance),),
             transition=taken[..., -1:],
             state_noise=variance[..., -1:],
@@ -183,10 +185,11 @@ class Trend(Component):
     def block(self, noise: Tensor, damping: Tensor | None, index: Tensor | None, clock: Clock) -> BlockParts:
         """A^k = [[1, a_k], [0, phi^k]] with a_k = 1 + phi + ... + phi^(k-1)."""
         powers, taken, by_lag, ahead = clock.powers(damping, noise)
-        sums = torch.cat([torch.zeros_like(powers[..., :1]), powers[..., :-1].cumsum(-1)], -1)
+        sums = torch.cat([torch.zeros_like(powers[..., :1]), powers[..., :-1].cumsum(-1)], -1)  # a_0, a_1, ...
         sum_taken, sum_lag, sum_ahead = (clock.look(sums, i) for i in (clock.taken, clock.lag, clock.left))
-        by_lag, sum_by_lag = by_lag.tril(), sum_lag.tril()
+        by_lag, sum_by_lag = by_lag.tril(), sum_lag.tril()  # a noise moves no step before it
         level, slope = noise.unbind(-1)
+        # Var l_t; a slope's noise has moved the level a_lag times.
         v11 = level.cumsum(-1) + apply(sum_by_lag.square(), slope)
         v12 = apply(sum_by_lag * by_lag, slope)
         v22 = apply(by_lag.square(), slope)
@@ -195,7 +198,7 @@ class Trend(Component):
             position=torch.arange(2, device=noise.device),
             matrix=torch.stack([torch.ones_like(sum_taken), sum_taken], -1),
             cross=torch.stack([v11 + sum_ahead * v12, ahead * v12], -1),
-            noise=((torch.ones_like(sum_lag), v11), (sum_lag, v12)),
+            noise=((torch.ones_like(sum_lag), v11), (sum_lag, v12)),  # Cov(y_t, y_s) = v11_s + a_{t-s} v12_s
             transition=torch.stack(
                 [torch.stack([first, sum_taken[..., -1]], -1), torch.stack([last, taken[..., -1]], -1)], -2
             ),

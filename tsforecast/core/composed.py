@@ -53,12 +53,13 @@ class ComposedTransition(AbstractByMoments):
             self.structure.marginal(prior.marginal(slice(size))),
             self.rest.marginal(prior.marginal(slice(size, None))),
         )
+        # A P F' of the covariance between both parts.
         cross = self.structure.push(prior.cov[..., :size, size:]) @ self.rest.matrix.mT
         return Gaussian(concatenate([first.mean, rest.mean], -1, 1), _in_blocks(first.cov, cross, rest.cov))
 
     def moved(self, prior: Gaussian) -> Move | None:
         """Return the transition as the program takes it; None where it does not take it, or such a belief."""
-        if not isinstance(self.rest, DiagonalLinearGaussian) or not is_served(prior):
+        if not isinstance(self.rest, DiagonalLinearGaussian) or not is_served(prior):  # it takes diagonal noises only
             return None
         own, matrix, size = self.structure, self.rest.matrix, self.structure.noise.shape[-1]
         first = own.push(prior.mean[..., :size].unsqueeze(-1)).squeeze(-1)
@@ -125,7 +126,7 @@ class ComposedEmission(AbstractLinearGaussian):
     def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return the belief after an update, for a single target by a scalar division and an outer product."""
         mean, cross, among = self.joint(prior)
-        if mean.shape[-1] > 1:
+        if mean.shape[-1] > 1:  # several targets need a factorisation
             return condition(prior, value - mean, cross, among, observed)
         seen = None if observed is None else observed[..., 0]
         return condition_scalar(prior, (value - mean)[..., 0], cross[..., 0, :], among[..., 0, 0], seen)
@@ -181,9 +182,9 @@ class ComposedSystem(AbstractLinearSystem):
 
     def block_shape(self, num_steps: int, num_series: int = 1) -> tuple[int, int]:
         """Return the block shape of the structural part, for as many observed numbers at once."""
-        length = max(1, min(num_steps, 12 // self.num_targets))
+        length = max(1, min(num_steps, 12 // self.num_targets))  # twelve observed numbers, as for components alone
         states = self.structure.num_states + self.rest.transition.offset.shape[-1]
-        return length, max(1, 2**21 // (num_series * length * self.num_targets * states))
+        return length, max(1, 2**21 // (num_series * length * self.num_targets * states))  # some megabytes at a time
 
     def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
         """Step by step: the joint is multiplied out for every pair of steps."""
@@ -247,9 +248,9 @@ def _in_full(blocks: Blocks, size: int) -> Blocks:
     transition = eye if blocks.transition is None else _square(blocks.transition)
     drift = matrix.new_zeros(1, size) if blocks.state_offset is None else blocks.state_offset
     offset, noise = blocks.offset, blocks.noise
-    if cross is None:
+    if cross is None:  # the rows see the state after the move: written for the state before
         cross = matrix @ state_noise
-        offset, noise = offset + matvec(matrix, drift), noise + cross @ matrix.mT
+        offset, noise = offset + matvec(matrix, drift), noise + cross @ matrix.mT  # the noise of the state is seen, too
         matrix = matrix @ transition
     return Blocks(matrix, offset, noise, cross, transition, drift, state_noise)
 
@@ -274,6 +275,7 @@ def _spread(blocks: Blocks, out: int) -> Blocks:
 
 def _aligned(*all_blocks: Blocks) -> dict[str, list[Tensor]]:
     """Return the tensors of some blocks by name, with as many batch dimensions."""
+    # Vectors, and else matrices.
     event = {field.name: 1 if "offset" in field.name else 2 for field in dataclasses.fields(Blocks)}
     parts = {name: [getattr(blocks, name) for blocks in all_blocks] for name in event}
     lead = max(x.ndim - event[name] for name, part in parts.items() for x in part)

@@ -43,23 +43,23 @@ class Correlation:
         errors = errors * (size / _FAR**2).clamp_min(1.0).rsqrt()
         steps = torch.arange(len(errors) + 1, device=errors.device, dtype=errors.dtype)
         age = steps.unsqueeze(1) - 1 - steps[:-1]  # of a step, behind so many
-        share = torch.where(age >= 0, (-age / _MEMORY).exp(), 0.0)
-        kept = (-steps / _MEMORY).exp()[:, None, None, None]
+        share = torch.where(age >= 0, (-age / _MEMORY).exp(), 0.0)  # a step does not know its own error
+        kept = (-steps / _MEMORY).exp()[:, None, None, None]  # of the sums before these steps
         sums = [torch.einsum("tis,tjs->tsij", x, x) for x in (errors * known, known)]
-        products, weight = ((share @ x.flatten(1)).unflatten(1, x.shape[1:]) for x in sums)
+        products, weight = ((share @ x.flatten(1)).unflatten(1, x.shape[1:]) for x in sums)  # all steps by one product
         return Correlation(kept * self.products + products, kept * self.weight + weight)
 
     def matrix(self) -> Float[Tensor, "*batch target target"]:
         """Return correlations, shrunk to 0 as if as many steps as targets, and one, had shown none."""
         count = self.products.shape[-1]
-        mean = self.products / self.weight.clamp_min(1e-6)
+        mean = self.products / self.weight.clamp_min(1e-6)  # pairs never seen together have products of 0, too
         scale = mean.diagonal(dim1=-2, dim2=-1).clamp_min(1e-12).rsqrt()
         found = mean * scale.unsqueeze(-1) * scale.unsqueeze(-2) * self.weight / (self.weight + count + 1)
         eye = torch.eye(count, dtype=found.dtype, device=found.device)
         found = torch.where(eye > 0, eye, found.clamp(-1.0, 1.0))
         values, vectors = torch.linalg.eigh(found)  # pairs of targets may come from different steps
         found = (vectors * values.clamp_min(_LEAST).unsqueeze(-2)) @ vectors.mT
-        scale = found.diagonal(dim1=-2, dim2=-1).rsqrt()
+        scale = found.diagonal(dim1=-2, dim2=-1).rsqrt()  # raised eigenvalues took the diagonal off 1
         return found * scale.unsqueeze(-1) * scale.unsqueeze(-2)
 
     def log_density(

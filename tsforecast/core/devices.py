@@ -13,7 +13,7 @@ def find_device(name: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()
+        torch.zeros(1, device=device).item()  # a name may be right and the device not there
     except (RuntimeError, AssertionError) as error:
         there = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
         raise ValueError(

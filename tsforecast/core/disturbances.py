@@ -121,10 +121,13 @@ def _step_back(
     emission = emission.dense()
     among = emission.marginal(before)
     matrix, masked = mask_rows(emission.matrix.expand(*value.shape, -1), among.cov, mask)
+    # The inverse itself, since D is made of its entries.
     inverse = torch.cholesky_inverse(cholesky(masked, "the predictive covariance of an observation"))
+    # `mask_rows` left ones at missing targets.
     inverse = torch.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), inverse, 0.0)
     gain = before.cov @ matrix.mT @ inverse
-    residual = torch.where(mask, value - among.mean, 0.0)
+    residual = torch.where(mask, value - among.mean, 0.0)  # a missing value may be any number
+    # What is missing is no residual of itself.
     u = torch.where(mask, matvec(inverse, residual) - matvec(gain.mT, later.mean), 0.0)
     learnt = later.cov @ gain
     precision = symmetrise(inverse + gain.mT @ learnt)
@@ -141,6 +144,7 @@ def _step_back(
     others = torch.where(mask, value - u / diagonal, smoothed)
     width = torch.where(mask, 1 / diagonal, spread)
     size = information.diagonal(dim1=-2, dim2=-1)
+    # A state about which later data say nothing has no residual.
     shocks = torch.where(size > 1e-9, score * size.clamp_min(1e-9).rsqrt(), 0.0)
     moved = _pulled(transition, _pulled(transition, information).mT)
     later = Gaussian(_pulled(transition, score.unsqueeze(-1)).squeeze(-1), symmetrise(moved))
@@ -149,4 +153,5 @@ def _step_back(
 
 def _pulled(transition: AbstractLinearGaussian, x: Float[Tensor, "*batch state column"]) -> Tensor:
     """Return the product of the transposed matrix of a transition and some columns."""
+    # By structure in O(n^2).
     return transition.pull(x) if isinstance(transition, ISSMTransition) else transition.dense().matrix.mT @ x

@@ -66,7 +66,8 @@ def conflict(belief: Gaussian, other: Gaussian, prior: Gaussian) -> Float[Tensor
         prior: That both began with.
     """
     against, known = other.kl(belief), other.kl(prior)
-    knows = known > torch.finfo(known.dtype).eps * 100
+    knows = known > torch.finfo(known.dtype).eps * 100  # less is rounding
+    # Twice: the unused branch would have a gradient of NaN.
     return torch.where(knows, against / torch.where(knows, known, 1.0), 0.0)
 
 
@@ -92,7 +93,7 @@ def reliabilities(
         ValueError: If there are too many sources, or the probability is not between 0 and 1.
     """
     count = len(beliefs)
-    if not 1 <= count <= MOST_SOURCES:
+    if not 1 <= count <= MOST_SOURCES:  # subsets double with each source
         raise ValueError(f"expected 1 to {MOST_SOURCES} sources, got {count}")
     if not 0 < reliable < 1:
         raise ValueError(f"expected reliable to be between 0 and 1, got {reliable}")
@@ -101,6 +102,7 @@ def reliabilities(
     odds, members = [], []
     for sound in itertools.product((False, True), repeat=count):
         size = sum(sound)
+        # That of one source is 0.
         information = _information(list(itertools.compress(sources, sound)), shared) if size > 1 else nothing
         odds.append(size * math.log(reliable) + (count - size) * math.log1p(-reliable) + _last(information, sums))
         members.append(sound)
@@ -151,7 +153,7 @@ def _sources(beliefs: Sequence[Gaussian], prior: Gaussian) -> list[_Source]:
 def _combined(sources: Sequence[_Source], prior: _Source) -> tuple[Tensor, Tensor]:
     """Return precision and linear term of the product."""
     less = 1 - len(sources)
-    precision, linear = less * prior.precision, less * prior.linear
+    precision, linear = less * prior.precision, less * prior.linear  # the prior is in each belief, and counts once
     for source in sources:
         precision, linear = precision + source.precision, linear + source.linear
     return precision, linear
@@ -161,7 +163,7 @@ def _information(sources: Sequence[_Source], prior: _Source) -> Tensor:
     """Return the information of `pointwise_information`."""
     precision, linear = _combined(sources, prior)
     factor = _factor_of_product(precision)
-    white = solve_lower(factor, linear)
+    white = solve_lower(factor, linear)  # eta' Lambda^-1 eta is its square
     own = 0.5 * (white.square().sum(-1) + white.shape[-1] * LOG_2PI) - 0.5 * log_det(factor)
     total = own + (len(sources) - 1) * prior.log_normaliser
     for source in sources:

@@ -87,7 +87,7 @@ class Gaussian:
     @property
     def variance(self) -> Float[Tensor, "*batch dim"]:
         """Return the marginal variances, the diagonal of the covariance."""
-        return self.cov.diagonal(dim1=-2, dim2=-1).expand(*self.batch_shape, -1)
+        return self.cov.diagonal(dim1=-2, dim2=-1).expand(*self.batch_shape, -1)  # many means may share one covariance
 
     def log_prob(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch"]:
         """Return the log-density.
@@ -95,6 +95,7 @@ class Gaussian:
         Raises:
             NotPositiveDefiniteError: If the covariance is singular.
         """
+        # Without jitter: it would give a singular covariance a finite density.
         factor = cholesky(self.cov, "the covariance of a Gaussian")
         white = solve_lower(factor, value - self.mean)
         return -0.5 * (white.square().sum(-1) + log_det(factor) + value.shape[-1] * LOG_2PI)
@@ -130,7 +131,9 @@ class Gaussian:
         Raises:
             NotPositiveDefiniteError: If the known dimensions are linearly dependent.
         """
+        # What is not known may be any number.
         residual = torch.where(observed, value - self.mean, torch.zeros_like(self.mean))
+        # The others become independent with variance 1: one factorisation for any pattern.
         masked, among = mask_rows(self.cov, self.cov, observed)
         factor = cholesky(among, "the covariance of the known values")
         gain = torch.linalg.solve_triangular(factor, masked.expand_as(factor), upper=False)
@@ -150,13 +153,16 @@ class Gaussian:
         gain = torch.linalg.solve_triangular(factor, self.cov.expand(shape), upper=False)
         white = solve_lower(factor, other.mean - self.mean)
         log_scale = -0.5 * (white.square().sum(-1) + log_det(factor) + white.shape[-1] * LOG_2PI)
+        # A - A (A + B)^{-1} A is V, and symmetric.
+        # No inverse of either covariance: both may be singular.
         return Gaussian(self.mean + matvec(gain.mT, white), self.cov - gain.mT @ gain), log_scale
 
     def kl(self, other: "Gaussian") -> Float[Tensor, "*batch"]:
         """Kullback-Leibler divergence KL(self || other) in nats."""
         mine, theirs = cholesky(self.cov), cholesky(other.cov)
         shape = broadcast_shapes(mine.shape, theirs.shape)
+        # Its squares sum to the trace of B^{-1} A.
         ratio = torch.linalg.solve_triangular(theirs.expand(shape), mine.expand(shape), upper=False)
         white = solve_lower(theirs, self.mean - other.mean)
-        dim = self.mean.shape[-1]
+        dim = self.mean.shape[-1]  # trace, square and dimension cancel where both are the same
         return 0.5 * (ratio.square().sum((-2, -1)) + white.square().sum(-1) - dim + log_det(theirs) - log_det(mine))

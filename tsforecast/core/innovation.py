@@ -85,9 +85,10 @@ class ISSMTransition(AbstractByMoments):
             return moved.belief()
         mean, cov = self.push(prior.mean.unsqueeze(-1)).squeeze(-1), prior.cov
         if self.slopes:
-            cov = symmetrise(self.push(self.push(cov).mT))
-        elif self.diagonal is not None:
+            cov = symmetrise(self.push(self.push(cov).mT))  # A (A P)' = A P A', by adding rows twice
+        elif self.diagonal is not None:  # without slopes A is diagonal
             cov = cov * (self.diagonal.unsqueeze(-1) * self.diagonal.unsqueeze(-2))
+        # Only what was made here may be written into.
         return Gaussian(mean, add_diagonal(cov, self.noise, in_place=cov is not prior.cov))
 
     def moved(self, prior: Gaussian) -> Move | None:
@@ -184,6 +185,7 @@ class ISSMEmission(AbstractLinearGaussian):
     def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the sum of the active states, with noise."""
         mean = self.read(value.unsqueeze(-1)).squeeze(-1) + self.offset
+        # Noise is drawn for each, also where they share a mean.
         mean = mean.expand(broadcast_shapes(mean.shape, self.noise.shape))
         noise = normal(mean.shape, mean, generator)
         return (mean + self.noise.sqrt() * noise).unsqueeze(-1)

@@ -97,7 +97,7 @@ def _filter(
     times = range(first, first + values.shape[0])
     belief, stacks = scan(step, prior, (times, values, observed), first=first)
     log_likelihood = stacks[2]
-    names = ("step", *["particle"] * (log_likelihood.ndim - 2), "series")
+    names = ("step", *["particle"] * (log_likelihood.ndim - 2), "series")  # the message names what its dimensions count
     check_factor((~log_likelihood.isfinite()).int(), names, "the predictive covariance of an observation")
     return belief, stacks
 
@@ -142,17 +142,20 @@ def smooth(
     """
     _, (predicted, filtered, log_likelihood) = _filter(system, prior, values, observed, first)
     at, mean, cov = system.by_step(), filtered.mean, filtered.cov
+    # The belief before each step, for the covariance across it.
     before = torch.cat([prior.cov.expand(cov.shape[1:]).unsqueeze(0), cov[:-1]])
 
     def step(later: Gaussian, x: tuple) -> tuple[Gaussian, tuple]:
         """`later` holds A' r and A' N A of the step after this one."""
         time, value, mask, predicted, filtered, before = x
+        # A step back is made of products of matrices anyway.
         transition, emission = (conditional.dense() for conditional in at(time))
         smoothed = _correct(filtered, later)
         score, information = _observe(emission, predicted, value, mask)
-        keep = -information @ predicted.cov
+        keep = -information @ predicted.cov  # (I - K C)' = I - C' S^{-1} C V^-
         keep.diagonal(dim1=-2, dim2=-1).add_(1)
         score = score + matvec(keep, later.mean)
+        # As in Joseph's form, a sum of squares stays positive.
         information = symmetrise(information + keep @ later.cov @ keep.mT)
         moved = transition.matrix @ before
         cross = moved - predicted.cov @ (information @ moved)
@@ -160,7 +163,7 @@ def smooth(
         later = Gaussian(matvec(back, score), symmetrise(back @ information @ transition.matrix))
         return later, (smoothed, cross)
 
-    nothing = Gaussian(torch.zeros_like(mean[0]), torch.zeros_like(cov[0]))
+    nothing = Gaussian(torch.zeros_like(mean[0]), torch.zeros_like(cov[0]))  # nothing comes after the last step
     times = range(first, first + values.shape[0])
     later, stacks = scan(step, nothing, (times, values, observed, predicted, filtered, before), reverse=True)
     states, cross = _aligned(log_likelihood.ndim - 1, *stacks)
@@ -180,8 +183,9 @@ def _observe(
     residual = value - matvec(emission.matrix, predicted.mean) - emission.offset
     matrix, among = emission.matrix, emission.marginal(predicted).cov
     if observed is not None:
-        residual = torch.where(observed, residual, 0.0)
+        residual = torch.where(observed, residual, 0.0)  # a missing value may be any number
         matrix, among = mask_rows(matrix, among, observed)
+    # Again: the filter keeps moments, not factors.
     factor = cholesky(among, "the predictive covariance of an observation")
     white = torch.linalg.solve_triangular(factor, matrix, upper=False)
     return matvec(white.mT, solve_lower(factor, residual)), white.mT @ white
@@ -237,7 +241,7 @@ def simulate(
     transition, emission = at(first)
     batch = emission.marginal(transition.marginal(prior)).batch_shape
     start = Gaussian(prior.mean.expand(*batch, prior.mean.shape[-1]), prior.cov).sample((num_samples,), generator)
-    known = torch.zeros_like(prior.cov[(0,) * (prior.cov.ndim - 2)])
+    known = torch.zeros_like(prior.cov[(0,) * (prior.cov.ndim - 2)])  # a known state is a Gaussian without variance
 
     def step(state: Tensor, time: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         transition, emission = at(time)
@@ -279,9 +283,11 @@ def sample_posterior(
     wide = Gaussian(prior.mean.expand(*batch, prior.mean.shape[-1]), prior.cov)
     states, simulated = simulate(system, wide, values.shape[0], num_samples, generator, first)
     values = values.reshape(values.shape[0], 1, *[1] * (simulated.ndim - values.ndim - 1), *values.shape[1:])
+    # In one pass: the gains are the same for data and simulations.
     both = torch.cat([values.expand(-1, 1, *simulated.shape[2:]), simulated], 1)
     mask = observed
     if mask is not None:
+        # Simulated data lack what the data lack.
         mask = mask.reshape(mask.shape[0], *[1] * (simulated.ndim - mask.ndim - 1), *mask.shape[1:])
     means = smooth(system, prior, both, mask, first).states.mean
     return states + means[:, :1] - means[:, 1:]

@@ -27,7 +27,8 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> torch.Size:
 
     `torch.broadcast_shapes` would import SymPy, in a second.
     """
-    scalar = torch.empty((), device="cpu")
+    scalar = torch.empty((), device="cpu")  # under any default device: only shapes are wanted
+    # Expanded views hold no numbers.
     return torch.broadcast_tensors(scalar, *(scalar.expand(shape) for shape in shapes))[0].shape
 
 
@@ -48,7 +49,7 @@ def check_factor(info: Int[Tensor, "*index"] | None, names: tuple[str, ...], wha
     if not bool(info.any() if info.ndim else info):  # of one matrix, `any` would take as long as to factorise it
         return
     first = info.nonzero()[0].tolist()
-    names = ("batch",) * (len(first) - len(names)) + names
+    names = ("batch",) * (len(first) - len(names)) + names  # dimensions without a name of their own stand in front
     where = ", ".join(f"{name} {position}" for name, position in zip(names, first, strict=True))
     count = int((info != 0).sum())
     raise NotPositiveDefiniteError(
@@ -72,6 +73,7 @@ class _SolveLower(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, bar: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         factor, white = ctx.saved_tensors
+        # L^{-T} Z_bar, from the right: nothing is copied.
         rhs_bar = torch.linalg.solve_triangular(factor, bar.mT, upper=False, left=False).mT
         return -(rhs_bar @ white.mT).tril(), rhs_bar
 
@@ -94,11 +96,13 @@ def cholesky(
     known = None
     if jitter:  # coordinates without variance are known exactly: they get a column of zeros
         known = matrix.diagonal(dim1=-2, dim2=-1) == 0
-        matrix = matrix + torch.diag_embed(known.to(matrix.dtype))
+        matrix = matrix + torch.diag_embed(known.to(matrix.dtype))  # 1, so that the factorisation goes through
     factor, info = torch.linalg.cholesky_ex(matrix)
     if jitter and not is_transformed(info):
+        # Relative, so that units do not matter.
         scale = torch.finfo(matrix.dtype).eps * matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
         added = torch.zeros_like(scale)
+        # In float32, 1000 eps of a variance is a part in ten thousand: more would be another distribution.
         for power in (1, 2, 3):
             if not bool(info.any()):
                 break
@@ -111,7 +115,7 @@ def cholesky(
     # Backends differ in whether they report NaN and inf.
     if not is_transformed(info) and not bool(info.any()) and bool(factor.diagonal(dim1=-2, dim2=-1).sum().isfinite()):
         return factor
-    failed = (info != 0) | ~factor.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
+    failed = (info != 0) | ~factor.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()  # one sum tells of NaN and inf alike
     check_factor(failed.int(), ("series",) if info.ndim else (), what)
     return factor
 
@@ -133,6 +137,7 @@ def solve_lower(
     """`factor^{-1} vector`; a factor shared by all vectors is not copied for each of them."""
     if factor.ndim == 2:
         columns = vector.reshape(-1, vector.shape[-1]).mT
+        # All vectors are columns of one solve.
         return torch.linalg.solve_triangular(factor, columns, upper=False).mT.reshape(vector.shape)
     return whiten(factor, vector.unsqueeze(-1)).squeeze(-1)
 
@@ -174,6 +179,7 @@ def add_diagonal(
 def mask_cov(cov: Float[Tensor, "... dim dim"], observed: Bool[Tensor, "... dim"]) -> Float[Tensor, "... dim dim"]:
     """Return a covariance with independent missing components of unit variance."""
     mask = observed.to(cov.dtype)
+    # The factor then has a 1 there, whose logarithm is 0.
     return cov * mask[..., :, None] * mask[..., None, :] + torch.diag_embed(1 - mask)
 
 
@@ -192,15 +198,16 @@ def log_det(factor: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch"]:
 def contracted(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
     """Matrices divided by their largest singular value where that exceeds 1."""
     norm = _largest_singular_value(matrix) if is_branchless() else torch.linalg.matrix_norm(matrix, ord=2, keepdim=True)
-    return matrix / norm.clamp_min(1.0)
+    return matrix / norm.clamp_min(1.0)  # what does not expand stays as it is
 
 
 def _largest_singular_value(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch 1 1"]:
     """Return it by powers of A'A: unlike a decomposition, they do not make a GPU wait for whether they converged."""
-    with torch.no_grad():
-        power = matrix.mT @ matrix
+    with torch.no_grad():  # with its vectors held fixed, the derivative of a singular value is right to first order
+        power = matrix.mT @ matrix  # its leading eigenvector is the right singular vector
         for _ in range(_SQUARINGS):
             power = power @ power
+            # Unscaled, the powers overflow; zeros stay zeros.
             power = power / power.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-30)
         vector = (power @ power.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)).mT  # not orthogonal to the leading one
         vector = vector / vector.norm(dim=-1, keepdim=True).clamp_min(1e-30)

@@ -104,6 +104,7 @@ class LinearGaussian(AbstractByMoments):
         """Return a sample of b: the matrix times the value, plus offset and noise."""
         mean = matvec(self.matrix, value) + self.offset
         factor = cholesky(self.noise, "the noise of a conditional to sample from", jitter=True)
+        # Noise is drawn for each, also where they share a mean.
         mean = mean.expand(broadcast_shapes(mean.shape, factor.shape[:-1]))
         return mean + matvec(factor, normal(mean.shape, mean, generator))
 
@@ -150,6 +151,7 @@ def with_noise(
     mean: Float[Tensor, "*#batch dim"], variance: Float[Tensor, "*#batch dim"], generator: torch.Generator | None
 ) -> Float[Tensor, "*batch dim"]:
     """Return a mean plus independent noises; variances may be zero."""
+    # Noise is drawn for each, also where they share a mean.
     mean = mean.expand(broadcast_shapes(mean.shape, variance.shape))
     positive = variance > 0  # the derivative of a root at zero is infinite
     deviation = torch.where(positive, variance, 1.0).sqrt() * positive
@@ -171,6 +173,7 @@ def _push(
     """
     tensors = matrix, prior.cov, prior.mean, offset, noise
     count = matrix.shape[:-2].numel()
+    # A matrix that many filters share is one large product, for which torch is faster.
     if count == prior.cov.shape[:-2].numel() and serves(count, matrix.shape[-2:], *tensors):
         reference = partial(_push_by_torch, with_cross=with_cross, diagonal=diagonal)
         return kernels.push(reference, *tensors, with_cross=with_cross, diagonal=diagonal)
@@ -186,6 +189,7 @@ def _push_by_torch(
     if with_cross:
         among = among + (torch.diag_embed(noise) if diagonal else noise)
     else:
+        # `symmetrise` made it, so it may be written into.
         among = add_diagonal(symmetrise(among), noise, in_place=True) if diagonal else symmetrise(among + noise)
     return matvec(matrix, mean) + offset, cross, among
 
@@ -227,11 +231,11 @@ def _condition(
     if observed is not None:
         residual = torch.where(observed, residual, 0.0)
         cross, among = mask_rows(cross, among, observed)
-        count = observed.to(residual.dtype).sum(-1)
+        count = observed.to(residual.dtype).sum(-1)  # only what is seen has a density
     factor = cholesky(among, _PREDICTED)
     gain = whiten(factor, cross)
     white = solve_lower(factor, residual)
-    log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    log_diag = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # half of the logarithm of the determinant
     log_prob = -0.5 * (white.square().sum(-1) + count * LOG_2PI) - log_diag
     if gain.ndim == cov.ndim == 2:  # of large covariances no further matrix of their size is made
         one = len(gain) == 1  # elementwise they are read and written once, and a product would copy them first
@@ -253,7 +257,7 @@ def condition_scalar(
     Raises:
         NotPositiveDefiniteError: If the variance of b is not positive.
     """
-    check_factor((~(variance > 0)).int(), ("series",), PREDICTED_VARIANCE)
+    check_factor((~(variance > 0)).int(), ("series",), PREDICTED_VARIANCE)  # a NaN fails too
     weight = torch.ones_like(residual)
     if observed is not None:
         weight = observed.to(residual.dtype)

@@ -33,7 +33,7 @@ class GaussianMixture:
     def cov(self) -> Float[Tensor, "*batch dim dim"]:
         """Covariance within the components plus that of their means."""
         weight = self.log_weight.exp()[..., None, None]
-        spread = self.components.mean - self.mean
+        spread = self.components.mean - self.mean  # law of total covariance
         return symmetrise((weight * (self.components.cov + spread.unsqueeze(-1) * spread.unsqueeze(-2))).sum(0))
 
     @property
@@ -51,7 +51,7 @@ class GaussianMixture:
         deviation = self.components.variance.sqrt()
         return (self.log_weight.exp().unsqueeze(-1) * torch.special.ndtr(self._standard(value, deviation))).sum(0)
 
-    def _standard(self, value: Tensor, deviation: Tensor) -> Tensor:
+    def _standard(self, value: Tensor, deviation: Tensor) -> Tensor:  # a component without variance is a step
         return (value - self.components.mean) / deviation.clamp_min(torch.finfo(deviation.dtype).tiny)
 
     def quantile(self, level: float | Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -70,6 +70,7 @@ class GaussianMixture:
         # The root lies between the smallest and the largest quantile of the components.
         ends = mean + deviation * torch.special.ndtri(level)
         low, high = ends.amin(0), ends.amax(0)
+        # Each round halves the interval: one for each binary digit, and some.
         for _ in range(math.ceil(-math.log2(torch.finfo(mean.dtype).eps)) + 4):
             middle = 0.5 * (low + high)
             below = self.cdf(middle) < level
@@ -81,8 +82,8 @@ class GaussianMixture:
     ) -> Float[Tensor, "*shape dim"]:
         """Samples (*sample_shape, *batch, dim); not reparametrised in the weights."""
         batch, count = self.log_weight.shape[1:], math.prod(sample_shape)
-        weight = self.log_weight.detach().exp().reshape(len(self.log_weight), -1).mT
-        index = torch.multinomial(weight, count, replacement=True, generator=generator).mT
+        weight = self.log_weight.detach().exp().reshape(len(self.log_weight), -1).mT  # `multinomial` takes rows
+        index = torch.multinomial(weight, count, replacement=True, generator=generator).mT  # a choice has no derivative
         index = index.reshape(count, *batch, 1)
         mean = self.components.mean.expand(*self.log_weight.shape, -1)
         cov = self.components.cov.expand(*mean.shape, -1)

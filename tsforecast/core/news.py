@@ -17,6 +17,7 @@ from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import matvec
 from tsforecast.core.system import AbstractLinearSystem
 
+# Smoothed at a time: memory grows with it.
 _TOGETHER = 128  # impulses
 
 
@@ -88,8 +89,9 @@ def news(
     common = earlier & later
     changed = (earlier != later) | (common & (before != after))
     at = torch.nonzero(changed.any(-1))
-    first = int(at[0, 0]) if len(at) else len(before)
+    first = int(at[0, 0]) if len(at) else len(before)  # without a change all steps are the same
     tail = _Tail.of(system, prior, before, horizon, first)
+    # Old data, then without what was withdrawn, then with what is new.
     start, whole, end = tail.means(before), tail.means(torch.where(common, after, torch.nan)), tail.means(after)
     cells = {
         "revised": common & (before != after),
@@ -149,10 +151,11 @@ class _Tail:
         """
         time, target = torch.nonzero(cells, as_tuple=True)
         silent = torch.zeros_like(expected)
-        weights = [expected.new_zeros(0, self.horizon, cells.shape[-1])]
+        weights = [expected.new_zeros(0, self.horizon, cells.shape[-1])]  # there may be no change
         for part in range(0, len(time), _TOGETHER):
             where = slice(part, part + _TOGETHER)
             impulses = silent.repeat(1 + len(time[where]), 1, 1)
+            # The first data are all 0: the answer to them is the constant part.
             impulses[torch.arange(1, len(impulses)), time[where], target[where]] = 1.0
             answers = self._smoothed(impulses, observed)[:, -self.horizon :]
             weights.append(answers[1:] - answers[:1])
@@ -168,6 +171,7 @@ class _Tail:
         padded = torch.nn.functional.pad(values[:, self.first :], pad).transpose(0, 1)
         rows = padded.reshape(*padded.shape[:2], *lead, padded.shape[-1])
         mask = seen.reshape(len(seen), 1, *lead, seen.shape[-1])
+        # The mask is shared, so gains are computed once for all impulses.
         states = kalman.smooth(self.system, self.belief, rows, mask, self.first).states.mean
         at = self.system.by_step()
         steps = [at(self.first + time)[1].dense() for time in range(len(rows))]

@@ -56,10 +56,13 @@ class ErrorWatch:
         """
         known, largest = self.count >= _FIRST, _LARGEST * self.square.clamp_min(_LEAST)
         outlier = observed & known & (errors.square() > FAR**2 * self.square.clamp_min(_LEAST))
-        gain = (1 / (self.count + 1)).clamp_min(_GAIN)
+        gain = (1 / (self.count + 1)).clamp_min(_GAIN)  # a plain mean of the first 33 errors
+        # The first errors are taken in full: a size begun too small could hardly grow.
         squares = torch.where(self.count >= _FIRST // 2, torch.minimum(errors.square(), largest), errors.square())
         square = torch.where(observed, self.square + gain * (squares - self.square), self.square)
+        # A missing value neither ends nor lengthens a run.
         run = torch.where(observed, torch.where(outlier, self.run + 1, 0), self.run)
+        # One more is a change, which the state is to follow.
         return ErrorWatch(square, self.count + observed, run), outlier & (run <= MOST)
 
     @property
@@ -97,11 +100,13 @@ def outliers(
         transition, emission = at(time)
         predicted = transition.marginal(belief)
         among = emission.marginal(predicted)
+        # A target without noise has a variance of 0 once its state is known.
         errors = (value - among.mean) / among.variance.clamp_min(torch.finfo(value.dtype).tiny).sqrt()
         watch, outlier = watch.step(errors, mask)
         more = value.new_zeros(value.shape[0])
         if bool(watch.has_changed.any()):
             wide = emission.marginal(transition.marginal(widened(belief, more + 1, again))).variance - among.variance
+            # As much as adds the square of the error to its predicted variance.
             wanted = errors.square() * among.variance / wide.clamp_min(torch.finfo(value.dtype).tiny)
             more = torch.where(watch.has_changed, torch.where(mask, wanted, 1.0).amax(-1).clamp(1.0, _WIDEST), 0.0)
             predicted = transition.marginal(widened(belief, more, again))

@@ -37,13 +37,14 @@ def sampled_evidence(
         NotPositiveDefiniteError: As `kalman.filter` does, and where a state's covariance is singular.
     """
     filtered = filter(system, prior, values, observed, first)
+    # One sample is unbiased already.
     path = sample_posterior(system, prior, values, observed, 1, generator, first).squeeze(1)
     at, states = system.by_step(), path.unbind()
     steps = [at(first + time) for time in range(len(values))]
     emissions = [emission.dense() for _, emission in steps]
     transitions = [transition.dense() for transition, _ in steps]
-    total = filtered.filtered.entropy()[-1]
-    for time, (emission, value) in enumerate(zip(emissions, values.unbind(), strict=True)):
+    total = filtered.filtered.entropy()[-1]  # the chain rule of the joint entropy begins at the last state
+    for time, (emission, value) in enumerate(zip(emissions, values.unbind(), strict=True)):  # p(y_t | x_t)
         residual = value - matvec(emission.matrix, states[time]) - emission.offset
         noise, seen = emission.noise, None if observed is None else observed[time]
         count = residual.shape[-1]

@@ -52,7 +52,7 @@ class Season(Component):
         noise = noise[..., 0]
         steps = torch.arange(index.shape[-1], device=index.device)
         same = ((index.unsqueeze(-1) == index.unsqueeze(-2)) & (steps.unsqueeze(-1) >= steps)).to(noise.dtype)
-        variance = apply(same, noise)
+        variance = apply(same, noise)  # what the active factor has gained since the block began
         batch = broadcast_shapes(index.shape, noise.shape)
         zeros = noise.new_zeros(*batch[:-1], self.factors)
         return BlockParts(
@@ -61,6 +61,7 @@ class Season(Component):
             cross=variance.unsqueeze(-1),
             noise=((same, variance),),
             transition=noise.new_ones(self.factors),
+            # A factor may be active more than once in a block.
             state_noise=zeros.scatter_add(-1, index.expand(batch), noise.expand(batch)),
         )
 

@@ -17,7 +17,7 @@ def dense_rows(positions: list[Tensor], entries: list[Tensor], shape: tuple[int,
     rows = values.new_zeros(*batch, shape[1])
     if is_transformed(index) or is_transformed(values):  # `vmap` refuses to write into what it has not mapped
         return rows.scatter(-1, index, values)
-    return rows.scatter_(-1, index, values)
+    return rows.scatter_(-1, index, values)  # components have states of their own: no entry is written twice
 
 
 def emitted_entries(parts: list[tuple[Tensor, Tensor | None]], like: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -25,6 +25,7 @@ def emitted_entries(parts: list[tuple[Tensor, Tensor | None]], like: Tensor) -> 
     position = beside([position for position, _ in parts], 1, max(position.ndim for position, _ in parts) - 1)
     if all(coefficient is None for _, coefficient in parts):
         return position, None
+    # Beside harmonics, others need their ones.
     given = [like.new_ones(where.shape[-1]) if coefficient is None else coefficient for where, coefficient in parts]
     return position, beside(given, 1, max(x.ndim for x in given) - 1)
 

@@ -59,7 +59,7 @@ def step_unseen(
     if parts is None:
         belief = transition.marginal(prior)
         return belief, emission.marginal(belief)
-    nothing = torch.zeros_like(parts.expected)
+    nothing = torch.zeros_like(parts.expected)  # the residual of an unseen step is not read
     mean, cov, _, variance = parts.run(nothing, torch.zeros_like(nothing, dtype=torch.bool))
     return Gaussian(mean, cov), Gaussian(parts.expected.unsqueeze(-1), variance[..., None, None])
 
@@ -99,6 +99,7 @@ def _parts(
         reading, row, variance, offset = emission, emission.row(), emission.noise, emission.offset
     elif isinstance(transition, ComposedTransition) and isinstance(emission, ComposedEmission):
         reading, beside = emission.structure, emission.rest
+        # The program observes one number.
         if not isinstance(beside, DiagonalLinearGaussian) or beside.offset.shape[-1] != 1:
             return None
         row = _beside(reading.row(), beside.matrix[..., 0, :])

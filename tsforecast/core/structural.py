@@ -93,9 +93,10 @@ class ISSM(AbstractLinearSystem):
         """Return ones where a noise source moves a state, and zeros elsewhere."""
         sources, used = [], 0
         for c in self.components:
+            # States of a trend have a source each, those of others share one.
             sources += range(used, used + c.size) if len(c.noises) == c.size else [used] * c.size
             used += len(c.noises)
-        index = constant(sources, self.state_noise)
+        index = constant(sources, self.state_noise)  # remembered in CUDA graphs, which cannot copy it to the device
         return one_hot(index, used, self.state_noise).mT
 
     def _batch_ndim(self) -> int:
@@ -135,6 +136,7 @@ class ISSM(AbstractLinearSystem):
         batch = broadcast_shapes(*(x.shape[:-1] for x in noises))
         noise = torch.cat([x.expand(*batch, -1) for x in noises], -1)
         slope = None
+        # Where all have begun, a shared covariance stays shared.
         if begun is not None and (is_transformed(begun) or not bool(begun.all())):
             moving = begun.unsqueeze(-1)
             noise, slope = torch.where(moving, noise, 0.0), moving.to(noise.dtype)
@@ -161,6 +163,7 @@ class ISSM(AbstractLinearSystem):
 
     def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
         """Return the moments of `predictive` for every step alone, by the compiled program where it serves."""
+        # Missing zeros: their errors are minus the forecasts.
         nothing = prior.mean.new_zeros(num_steps, *[1] * len(prior.batch_shape), 1)
         found = self.errors(prior, nothing, torch.zeros_like(nothing, dtype=torch.bool))
         if found is None:
@@ -185,9 +188,10 @@ class ISSM(AbstractLinearSystem):
         )
         count, states = batch.numel(), self.num_states
         numbers, masks = (values, self.offset, *parameters), (observed, active)
+        # One call for all steps pays for a single series too.
         if not serves(count, (states,), *numbers, masks=masks, fewest=1):
             return None
-        if self.index.is_floating_point() or is_transformed(self.index):
+        if self.index.is_floating_point() or is_transformed(self.index):  # the program reads whole numbers in memory
             return None
         flat = lambda x, event: flatten_batch(x[:steps], batch, event, 1)  # noqa: E731
         begun = None if active is None else flat(active, 0)
@@ -196,7 +200,7 @@ class ISSM(AbstractLinearSystem):
         damping, mean, cov = (
             flat(x.unsqueeze(0), event) for x, event in ((self.damping, 1), (prior.mean, 1), (prior.cov, 2))
         )
-        own = cov, noise, variance, damping, index, begun, seen
+        own = cov, noise, variance, damping, index, begun, seen  # all that a covariance depends on
         if count > 1 and all(x is None or x.shape[1] == 1 for x in own):
             return None
         table, (sources, seasons, damped) = _table(self.components)
@@ -207,7 +211,7 @@ class ISSM(AbstractLinearSystem):
         residual = (flat(values[..., 0], 0) - flat(self.offset, 0)).expand(steps, count)
         own, error, mean, cov = innovation.filter_series(structure, residual, noise, variance, damping, mean, cov)
         failures = torch.zeros((), dtype=torch.int32, device=own.device).expand(steps, count)
-        check_terms(failures, (own - error)[..., None, None], 1, 1, 0)
+        check_terms(failures, (own - error)[..., None, None], 1, 1, 0)  # a NaN in either marks the step
         belief = Gaussian(mean.reshape(*batch, -1), cov.reshape(*batch, *cov.shape[1:]))
         return belief, own.reshape(steps, *batch), error.reshape(steps, *batch)
 

@@ -99,7 +99,7 @@ class AbstractLinearSystem(abc.ABC):
             NotPositiveDefiniteError: Naming step and series.
         """
         belief, (terms, scales) = self._through(prior, values, observed, True)
-        return belief, scales, (2 * (scales - terms)).clamp_min(0.0)
+        return belief, scales, (2 * (scales - terms)).clamp_min(0.0)  # rounding may take a square below 0
 
     def whole(self, prior: Gaussian, values: Tensor, observed: Tensor | None) -> tuple[Gaussian, Tensor, Tensor] | None:
         """Return the result of `innovations`, by one operation; None where blocks of steps are taken."""
@@ -117,18 +117,18 @@ class AbstractLinearSystem(abc.ABC):
         """Return the belief after a series, and the terms of `condition_on_blocks` for every step."""
         num_steps = values.shape[0]
         by_whole = self.whole(prior, values, observed) if num_steps else None
-        if by_whole is not None:
+        if by_whole is not None:  # one operation for the whole series beats blocks of it
             belief, scale, square = by_whole
             return belief, [scale - 0.5 * square, *([scale] if in_parts else [])]
         batch = broadcast_shapes(prior.batch_shape, values.shape[1:-1])
-        apart = observed is not None or prior.cov.shape[:-2].numel() > 1
+        apart = observed is not None or prior.cov.shape[:-2].numel() > 1  # gains differ between series
         length, at_once = self.block_shape(max(num_steps, 1), batch.numel() if apart else 1)
         length = max(min(length, num_steps), 1)
         count, rest = divmod(num_steps, length)
-        at_once = max(count, 1) if torch.is_grad_enabled() else at_once
+        at_once = max(count, 1) if torch.is_grad_enabled() else at_once  # autograd keeps all blocks anyway
         stretches = [(k * length, length, min(at_once, count - k)) for k in range(0, count, at_once)]
         if rest:
-            stretches.append((count * length, rest, 1))
+            stretches.append((count * length, rest, 1))  # steps that fill no block are a shorter one
         belief, pieces = prior, []
         for first, size, number in stretches:
             time_slice = slice(first, first + size * number)
@@ -142,7 +142,7 @@ class AbstractLinearSystem(abc.ABC):
             )
             pieces.append(here)
         if not pieces:
-            return belief, [values.new_zeros(0, *batch)] * (1 + in_parts)
+            return belief, [values.new_zeros(0, *batch)] * (1 + in_parts)  # of no step nothing is concatenated
         return belief, [torch.cat(parts) for parts in zip(*pieces, strict=True)]
 
     def log_likelihood(
@@ -229,6 +229,7 @@ class LinearSystem(AbstractLinearSystem):
         ):
             return 1, num_steps
         numbers = 4 if compiled.suits(num_series, matrix.shape[-1], matrix.device) else 12
+        # Making a block takes `length` steps, the chain `num_steps / length`.
         return max(1, min(numbers // self.num_targets, math.isqrt(num_steps))), num_steps
 
     def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
@@ -248,6 +249,7 @@ class LinearSystem(AbstractLinearSystem):
         )
         step = lambda x, s: x[:, s if x.shape[1] > 1 else 0]  # noqa: E731
         if length == 1:
+            # A block of one step is the step itself.
             return Blocks(step(c, 0), step(d, 0), step(q, 0), None, step(a, 0), step(b, 0), step(r, 0))
         phi, shift, cov = step(a, 0), step(b, 0), step(r, 0)
         crosses: list[Tensor] = []  # Cov(x_s, y_u) for u <= s
@@ -265,6 +267,7 @@ class LinearSystem(AbstractLinearSystem):
             crosses.append(cov @ emission.mT)
             rows.append(emission @ phi)
             offsets.append(matvec(emission, shift) + step(d, s))
+        # Symmetric: the other half is turned.
         full = [[noises[s][u] if u <= s else noises[u][s].mT for u in range(length)] for s in range(length)]
         return Blocks(
             matrix=_cat(rows, -2, event_ndim=2),

@@ -62,6 +62,7 @@ class Ascent:
 
         places = torch.rand(_CANDIDATES, len(low), generator=generator, dtype=low.dtype)
         if len(good):
+            # A tenth to a thousandth of the box.
             sd = 10 ** (-1 - 2 * torch.rand(_AROUND, 1, generator=generator, dtype=low.dtype))
             noise = sd * torch.randn(_AROUND, len(low), generator=generator, dtype=low.dtype)
             centres = ((good - low) / width)[torch.arange(_AROUND) % len(good)]
@@ -70,7 +71,7 @@ class Ascent:
             values = at(places)
         if not bool(values.isfinite().any()):
             raise ValueError("expected a surrogate with finite values: take another learner, or a smaller variance")
-        best = values.nan_to_num(nan=-torch.inf).topk(min(self.starts, len(places))).indices
+        best = values.nan_to_num(nan=-torch.inf).topk(min(self.starts, len(places))).indices  # a NaN is no start
         climbed = self._climb(at, places[best])
         with torch.no_grad():
             return low + climbed[at(climbed).nan_to_num(nan=-torch.inf).argmax()] * width
@@ -81,7 +82,9 @@ class Ascent:
             moved = places.clone().requires_grad_()
             adam = torch.optim.Adam([moved], lr=self.length, betas=(0.9, 0.99), maximize=True)
             for k in range(self.steps):
+                # Steps shrink to nothing, so that the end is settled.
                 adam.param_groups[0]["lr"] = self.length * (1 - k / self.steps)
+                # Starts do not touch each other: the sum has the slope of each.
                 (moved.grad,) = torch.autograd.grad(at(moved).sum(), moved)
                 adam.step()
                 with torch.no_grad():

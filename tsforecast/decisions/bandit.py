@@ -90,7 +90,7 @@ class Bandit:
             raise ValueError(f"expected an id of its own for each choice, got {id!r}, whose reward is awaited")
         raw, mask = self._read(context), self._mask(allowed)
         statistics, row = self._standardised(raw)
-        before = self._generator.get_state()
+        before = self._generator.get_state()  # a choice that fails must not change later ones
         try:
             arm = self._in_turn(mask)
             if arm is None:
@@ -105,7 +105,7 @@ class Bandit:
         self.standing = dataclasses.replace(
             self.standing, statistics=statistics, chosen=self.standing.chosen + 1, waiting=waiting
         )
-        self._last = (raw, row)
+        self._last = (raw, row)  # `learn` must not count a context twice
         return arm
 
     def chances(
@@ -132,6 +132,7 @@ class Bandit:
             return Chances.certain(arm, self.config.arms)
         # The agent's own numbers stay as they are: it chooses as it would have chosen unasked.
         generator = torch.Generator().manual_seed(
+            # Multiples of 2^64 / golden ratio lie far apart.
             (self.config.seed + 0x9E3779B97F4A7C15 * self.standing.chosen) % 2**63
         )
         with torch.no_grad():
@@ -215,15 +216,17 @@ class Bandit:
         now = self.standing
         state, units, first, rewards = now.state, now.units, now.first, counted(now.rewards, reward)
         learnt = now.learnt + 1
-        before = self._generator.get_state()
+        before = self._generator.get_state()  # a fit that fails must not change later ones
         try:
             with torch.no_grad():
                 if learnt <= first.capacity:
+                    # In raw units: the first fit decides on these.
                     first = first.add(row, arm, torch.tensor(reward, dtype=torch.float64))
                     if learnt == first.capacity:
                         units = units_of(rewards, self._scales)
                         seen = first.rescale(*units.tolist()).interactions()
                         seen = dataclasses.replace(seen, rewards=seen.rewards.float())
+                        # From the prior: these rewards were not learnt yet.
                         state = self.model.warm_up(self.model.init(self._generator), seen, self._generator)
                 else:
                     state, units = now.in_units(self.model, rewards, self._scales)
@@ -264,7 +267,7 @@ class Bandit:
 
     def _standardised(self, raw: Tensor) -> tuple[Statistics, Tensor]:
         statistics, row = self.standing.statistics.standardise(raw)
-        return statistics, row.nan_to_num().float()
+        return statistics, row.nan_to_num().float()  # a missing feature counts as its mean, which is 0
 
     def _read(self, context: Sequence[float] | Tensor) -> Tensor:
         try:

@@ -51,6 +51,7 @@ class Buffer:
     def add(self, context: Context, arm: int, reward: Float[Tensor, ""]) -> "Buffer":
         """Return the buffer with one more round, in place of the oldest where it is full."""
         place = int(self.count) % self.capacity
+        # A belief is a value: whoever holds the one before must not see it change.
         contexts, arms, rewards = self.contexts.clone(), self.arms.clone(), self.rewards.clone()
         contexts[place], arms[place], rewards[place] = context, arm, reward
         return Buffer(contexts, arms, rewards, self.count + 1)
@@ -62,6 +63,7 @@ class Buffer:
     def interactions(self) -> Interactions:
         """Return the rounds that are kept, the oldest first."""
         count = len(self)
+        # A full ring begins behind the newest.
         order = (torch.arange(count) + (int(self.count) if count == self.capacity else 0)) % self.capacity
         return Interactions(self.contexts[order], self.arms[order], self.rewards[order])
 
@@ -120,7 +122,7 @@ class History:
         parts = [torch.cat(pair) for pair in zip(_parts(self.seen), _parts(new), strict=True)]
         parts.append(torch.cat([self.ages + len(new), _ages(len(new))]))
         if memory and each_arm:
-            kept = _rank_from_the_end(parts[1]) < memory
+            kept = _rank_from_the_end(parts[1]) < memory  # an arm that is seldom pulled keeps its rounds
             *seen, ages = (part[kept] for part in parts)
         else:
             *seen, ages = (part[-memory:] for part in parts)  # -0 is the beginning

@@ -150,6 +150,7 @@ class AgentConfig(AgentSettings):
 
     def chain(self, encoding: AbstractEncoding) -> tuple[LayerChain, Tensor]:
         """Return a network with an output for each arm, or one for all, and its initial weights."""
+        # Features of arms are inputs: one output serves all.
         outputs = self.arms if isinstance(encoding, OutputPerArm) else 1
         widths = (encoding.width(self.features), *self.hidden, outputs)
         activations = (*(ACTIVATIONS[self.activation] for _ in self.hidden), nn.Identity)
@@ -215,7 +216,7 @@ def _subspace(iterated: bool, diagonal: bool = False) -> Callable[[AgentConfig, 
             noise=config.noise,
             family=Diagonal() if diagonal else Full(),
             weight_drift=config.weight_drift,
-            descent=_descent(settings, steps=1000),
+            descent=_descent(settings, steps=1000),  # directions come from these steps: there must be many
             **settings,
         )
 
@@ -236,7 +237,7 @@ def _of_chain(model: Any, **defaults: Any) -> Callable[[AgentConfig, dict[str, A
 
 def _tangent(config: AgentConfig, settings: dict[str, Any]) -> AbstractRewards[Any]:
     network, mean, encoding = config.encoded()
-    width = config.hidden[-1] if config.hidden else 1
+    width = config.hidden[-1] if config.hidden else 1  # m, by which the tangent kernel is divided
     own = {"descent": _descent(settings, steps=30), "forgetting": config.forgetting}
     return TangentRewards(config.arms, config.features, network, mean, encoding, width, **own, **settings)
 

@@ -46,6 +46,7 @@ class OutputPerArm(AbstractEncoding):
 
     def pulled(self, contexts: Float[Tensor, "step feature"], arms: Tensor) -> Float[Tensor, "step input"]:
         """Return contexts and arms side by side."""
+        # A number is exact in float32 up to 2^24.
         return torch.cat([contexts, arms.to(contexts.dtype).unsqueeze(-1)], -1)
 
     def width(self, features: int) -> int:
@@ -142,6 +143,7 @@ def rescale_outputs(
         ValueError: If the last layer is not linear with a bias.
     """
     chain = network.network if isinstance(network, ArmOutput) else network
+    # Only a linear last layer with a bias can take a shift.
     if not isinstance(chain, LayerChain) or not chain.biases[-1] or chain.activations[-1] is not torch.nn.Identity:
         raise ValueError(f"expected a chain whose last layer is linear with a bias, got {chain}")
     outputs, last = chain.widths[-1], chain.sizes[-1]

@@ -67,7 +67,7 @@ class BootstrapRewards(AbstractRetrainedRewards[Ensemble]):
     def init(self, generator: torch.Generator) -> Ensemble:
         """Return networks of random weights."""
         noise = torch.randn(self.members, len(self.mean), generator=generator, dtype=self.mean.dtype)
-        weights = self.mean + self.mean.abs().mean() * noise
+        weights = self.mean + self.mean.abs().mean() * noise  # networks must differ where no data tell them apart
         return Ensemble(weights, History.empty(self.every, self.features), weights.new_zeros(0, self.members))
 
     def rescale(self, state: Ensemble, shift: float, scale: float) -> Ensemble:
@@ -79,6 +79,7 @@ class BootstrapRewards(AbstractRetrainedRewards[Ensemble]):
         """Draw how often new rounds count, and train all networks."""
         history = state.history.merged()
         seen = history.seen
+        # Old rounds keep theirs, as if each network had its own data.
         new = torch.poisson(torch.ones(len(seen) - len(state.counts), self.members), generator)
         counts = torch.cat([state.counts, new])
         kept = history.fading(self.forgetting)
@@ -167,7 +168,7 @@ class DropoutRewards(AbstractRetrainedRewards[Dropped]):
         widths = self.network.widths
         for layer, (fan_in, fan_out, bias) in enumerate(zip(widths, widths[1:], self.network.biases, strict=False)):
             kept = torch.ones(fan_in)
-            if layer:
+            if layer:  # inputs are no units
                 kept = (torch.rand(fan_in, generator=generator) >= self.probability) / (1 - self.probability)
             parts += [kept.repeat(fan_out), torch.ones(fan_out if bias else 0)]
         return torch.cat(parts)

@@ -80,6 +80,7 @@ def of_labels(
         raise ValueError(f"expected labels from 0 to {arms - 1}, got {int(labels.min())} to {int(labels.max())}")
     right = labels[order]
     if changes:
+        # Each label moves on: nothing that was learnt holds.
         right = torch.where(torch.arange(steps) < steps // 2, right, (right + 1) % arms)
     rewards = torch.nn.functional.one_hot(right, arms).to(contexts.dtype)
     return Environment(contexts[order], rewards, rewards)
@@ -128,6 +129,7 @@ def of_log(
         steps: Rounds at most.
         allowed: Arms that could be chosen in each row; None for all.
     """
+    # A log says nothing of arms that were not chosen.
     known = torch.full((len(chosen), arms), math.nan, dtype=rewards.dtype)
     known.scatter_(-1, chosen.unsqueeze(-1), rewards.unsqueeze(-1))
     open_arms = None if allowed is None else allowed[:steps]
@@ -205,9 +207,10 @@ def wheel(
     if not 0 < delta < 1:
         raise ValueError(f"expected delta to be between 0 and 1, got {delta}")
     like = {"generator": generator, "dtype": torch.float64}
+    # The root: areas grow with the square of the radius.
     radius, angle = torch.rand(steps, **like).sqrt(), 2 * math.pi * torch.rand(steps, **like)
     contexts = torch.stack([radius * angle.cos(), radius * angle.sin()], -1)
-    quadrant = (angle / (math.pi / 2)).long().clamp_max(3)
+    quadrant = (angle / (math.pi / 2)).long().clamp_max(3)  # rounding may reach a fifth one
     if changes:
         quadrant = torch.where(torch.arange(steps) < steps // 2, quadrant, (quadrant + 1) % 4)
     expected = torch.ones(steps, 5, dtype=torch.float64)
@@ -245,7 +248,7 @@ def clicks(
     contexts = torch.randn(steps, features, **like)
     late = (torch.arange(steps) >= steps // 2) & changes
     logits = torch.where(late.unsqueeze(-1), contexts @ weights[1].T, contexts @ weights[0].T)
-    expected = torch.sigmoid(logits + math.log(rate / (1 - rate)))
+    expected = torch.sigmoid(logits + math.log(rate / (1 - rate)))  # around the rate for a context in the middle
     return Environment(contexts, (torch.rand(steps, arms, **like) < expected).double(), expected)
 
 

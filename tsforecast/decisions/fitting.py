@@ -37,7 +37,7 @@ class Fit:
         squares = (network(used, self.inputs[rows])[..., 0] - self.targets[rows]).square()
         if self.importance is not None:
             squares = squares * self.importance[..., rows]
-        return 0.5 * squares.mean(-1).sum()
+        return 0.5 * squares.mean(-1).sum()  # members do not touch each other: the sum has the slope of each
 
 
 @dataclasses.dataclass(frozen=True)

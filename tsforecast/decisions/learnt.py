@@ -94,6 +94,7 @@ class LearntRewards(AbstractRewards[Centred]):
         belief = state.belief
         if isinstance(belief, Remembered):
             gaussian, fitted = (dataclasses.replace(x, mean=moved(x.mean)) for x in (belief.gaussian, belief.fitted))
+            # Observations are kept as they came.
             memory = dataclasses.replace(belief.memory, target=(belief.memory.target - shift) / scale)
             return Centred(moved(state.origin), Remembered(gaussian, fitted, memory))
         return Centred(moved(state.origin), dataclasses.replace(belief, mean=moved(belief.mean)))
@@ -119,6 +120,7 @@ class LearntRewards(AbstractRewards[Centred]):
             return None
         inputs = self.encoding.each(context).to(state.origin.device)[[first, second]]
         mean, cov = joint_outputs(self.learner, state.belief, inputs)
+        # Arms share weights: their outputs are correlated.
         variance = (cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]).clamp_min(0)
         return above_zero((mean[0] - mean[1]).item(), variance.sqrt().item())
 

@@ -169,7 +169,7 @@ def regression(size: int, variance: float, shape: float, rate: float) -> Conjuga
 
 def with_one(contexts: Float[Tensor, "*step feature"]) -> Float[Tensor, "*step feature_and_one"]:
     """Return contexts with a last feature of ones, in double precision."""
-    contexts = contexts.double()
+    contexts = contexts.double()  # sums over many rounds, and a difference of large numbers in the rate
     return torch.cat([contexts, contexts.new_ones(*contexts.shape[:-1], 1)], -1)
 
 
@@ -237,7 +237,7 @@ def expect_heads(heads: Heads, x: Float[Tensor, " feature"], spread: bool = True
     if not spread:
         return ArmRewards.certain(mean)
     variance = torch.stack([head.rate / head.shape * (x @ head.cov @ x) for head in heads])
-    return ArmRewards(mean, variance.clamp_min(0).sqrt())
+    return ArmRewards(mean, variance.clamp_min(0).sqrt())  # rounding may leave less than 0
 
 
 def draw_heads(heads: Heads, x: Float[Tensor, " feature"], generator: torch.Generator) -> Float[Tensor, " arm"]:
@@ -266,9 +266,9 @@ def duel_heads(heads: Heads, x: Float[Tensor, " feature"], first: int, second: i
         scale = (head.rate / head.shape * (x @ head.cov @ x)).clamp_min(0).sqrt().item()
         laws.append((2 * head.shape.item(), (x @ head.mean).item(), scale))
     (dof, mean, scale), (other_dof, other_mean, other_scale) = laws
-    if min(scale, other_scale) == 0:
+    if min(scale, other_scale) == 0:  # a law without a scale is a step: no integral over it
         return above_zero(mean - other_mean, 0.0)
-    level = (np.polynomial.legendre.leggauss(_NODES)[0] + 1) / 2
+    level = (np.polynomial.legendre.leggauss(_NODES)[0] + 1) / 2  # nodes from -1 to 1, as probabilities
     weight = np.polynomial.legendre.leggauss(_NODES)[1] / 2
     # Over levels of the narrower law, along which the other distribution function is smooth.
     if scale <= other_scale:

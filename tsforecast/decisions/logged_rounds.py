@@ -80,9 +80,9 @@ def cross_fitted(log: LoggedRounds, folds: int = 5, seed: int = 0) -> Float[Tens
         rest = torch.ones(len(log), dtype=torch.bool)
         rest[part] = len(part) == len(log)  # of a single round there is no rest
         x, y = log.contexts.double(), log.rewards.double()
-        centre, spread = _moments(x[rest])
+        centre, spread = _moments(x[rest])  # of the rest alone: a round must not have seen itself
         shift, scale = _moments(y[rest, None])
-        x = with_one(((x - centre) / spread).nan_to_num())
+        x = with_one(((x - centre) / spread).nan_to_num())  # a missing feature counts as its mean
         heads = fit_heads(
             prior, x[rest], Interactions(x[rest], log.arms[rest], ((y[rest, None] - shift) / scale)[:, 0])
         )

@@ -59,6 +59,7 @@ class LogisticRewards(AbstractRewards[Beliefs]):
         """Learner of the rewards of an arm."""
         mean = torch.zeros(self.features + 1, dtype=torch.float64)
         return RefittedLearner(
+            # The bias is the weight of the last feature, a one.
             LayerChain((self.features + 1, 1), (nn.Identity,), (False,)),
             BernoulliLikelihood(prediction="moderated"),
             mean,
@@ -80,7 +81,7 @@ class LogisticRewards(AbstractRewards[Beliefs]):
 
     def learn(self, state: Beliefs, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Beliefs:
         """Move all arms by the drift, and update the one that was pulled."""
-        beliefs = [self._learner.drift(belief, 1.0) for belief in state]
+        beliefs = [self._learner.drift(belief, 1.0) for belief in state]  # of all arms: time passes for each
         beliefs[arm] = self._learner.update(beliefs[arm], with_one(context)[None], reward.double().view(1, 1))
         return tuple(beliefs)
 

@@ -101,7 +101,7 @@ class NeuralLinearRewards(AbstractRetrainedRewards[NeuralLinear]):
         """Update the head of the arm."""
         learner, heads = self._regression(), list(state.heads)
         if self.forgetting:
-            heads = [learner.forget(head, self.forgetting) for head in heads]
+            heads = [learner.forget(head, self.forgetting) for head in heads]  # of all arms: time passes for each
         x = hidden(self.network, state.weights, context.unsqueeze(0))
         heads[arm] = learner.update(heads[arm], x, reward.double().view(1, 1))
         return dataclasses.replace(state, heads=tuple(heads))
@@ -155,5 +155,5 @@ def hidden(
 ) -> Float[Tensor, "step unit_and_one"]:
     """Return the last hidden layer with a feature of ones, in double precision."""
     body = LayerChain(network.widths[:-1], network.activations[:-1], network.biases[:-1])
-    values = body(weights[: body.size], contexts).double()
+    values = body(weights[: body.size], contexts).double()  # the regressions subtract large numbers
     return torch.cat([values, values.new_ones(len(values), 1)], -1)

@@ -11,7 +11,7 @@ With weights w = pi(a | x) / p, where p is the logged propensity, and a model of
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -129,7 +129,7 @@ def evaluate_policy(
     place = log.arms[:, None]
     rewards, weights = log.rewards.double(), chances.gather(1, place)[:, 0] / log.propensities.double()
     model, beside = (chances * expected).sum(1), expected.gather(1, place)[:, 0]
-    correction = weights * (rewards - beside)
+    correction = weights * (rewards - beside)  # of the model, where the log shows it wrong
     means = {"ips": weights * rewards, "dm": model, "dr": model + correction}
     if switch is not None:
         means["switch-dr"] = model + torch.where(weights <= switch, correction, 0.0)
@@ -140,7 +140,7 @@ def evaluate_policy(
     mean_weight = interval("weight", weights, ones)
     never = log.allowed.any(0) & (torch.bincount(log.arms, minlength=log.allowed.shape[1]) == 0)
     lost = never & (chances.sum(0) > 0)
-    squares = weights.square().sum().item()
+    squares = weights.square().sum().item()  # for Kish's effective number of rounds
     return PolicyValue(
         tuple(interval(name, *ratios[name]) for name in order),
         interval("logged", rewards, ones),
@@ -181,9 +181,13 @@ def _checked(
 
 def _intervals(level: float, bootstrap: int, rounds: int, seed: int) -> Callable[[str, Tensor, Tensor], Estimate]:
     """Return a function that makes an estimate with an interval of sum(a) / sum(b)."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = [torch.randint(rounds, (rounds,), generator=generator) for _ in range(bootstrap)]
     tail = (1 - level) / 2
+
+    def drawn() -> Iterator[Tensor]:
+        """Yield the same draws for every estimate: kept, those of a long log would fill the memory."""
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(bootstrap):
+            yield torch.randint(rounds, (rounds,), generator=generator)
 
     def interval(name: str, above: Tensor, below: Tensor) -> Estimate:
         total = below.sum()
@@ -191,11 +195,12 @@ def _intervals(level: float, bootstrap: int, rounds: int, seed: int) -> Callable
             return Estimate(name, math.nan, math.nan, math.nan, math.nan)
         value = (above.sum() / total).item()
         around = above - value * below
+        # Delta method of a ratio; of a mean it is the usual one.
         error = (around.square().sum() / max(rounds - 1, 1) * rounds).sqrt().item() / total.item()
         if not bootstrap:
             half = float(stats.norm.isf(tail)) * error
             return Estimate(name, value, error, value - half, value + half)
-        again = torch.stack([above[rows].sum() / below[rows].sum() for rows in drawn]).nan_to_num(nan=value)
+        again = torch.stack([above[rows].sum() / below[rows].sum() for rows in drawn()]).nan_to_num(nan=value)
         low, high = again.quantile(torch.tensor([tail, 1 - tail], dtype=again.dtype)).tolist()
         return Estimate(name, value, again.std().item() if bootstrap > 1 else 0.0, low, high)
 

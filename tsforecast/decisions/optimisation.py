@@ -87,12 +87,14 @@ class Optimiser:
         low, high = self._corners
         count = len(known.values) + ahead
         fine = known.succeeded
-        seed = (self.seed + count * 0x9E3779B97F4A7C15) % 2**63
+        seed = (self.seed + count * 0x9E3779B97F4A7C15) % 2**63  # multiples of 2^64 / golden ratio lie far apart
         weights = self._weights(known, seed)
         merit = _merit(known, weights)
         seen = merit[fine]
+        # Of equal values nothing can be learnt.
         if count < self.initial or len(seen) < 2 or bool((seen == seen[0]).all()):
             engine = torch.quasirandom.SobolEngine(len(low), scramble=True, seed=self.seed)
+            # A point depends on how many are known, not on earlier calls.
             place = engine.fast_forward(count).draw(1, dtype=torch.float64)[0]
             return self._snapped(low + place * (high - low))
         points = 2 * (known.points[fine] - low) / (high - low) - 1
@@ -103,6 +105,7 @@ class Optimiser:
         centre = points[seen.argmin()]
         local = (points - centre) / side  # the region goes from -1 to 1
         distance = local.abs().amax(-1)
+        # Points just outside shape the surrogate up to the edge.
         number = max(min(self.region.neighbours, len(seen)), int((distance <= 1.5).sum()))
         near = distance.topk(number, largest=False).indices
         objectives, limits = known.objectives[fine][near], known.limits[fine][near]
@@ -110,15 +113,18 @@ class Optimiser:
         function = score(local[near], objectives, limits, weights, seed)
         if self.snap is not None:
             function = self._of_snapped(function, centre, side)
+        # The part of the region that lies in the box.
         bounds = ((-1 - centre) / side).clamp(-1, 1), ((1 - centre) / side).clamp(-1, 1)
         good = local[near][seen[near].topk(min(_GOOD, number), largest=False).indices]
         found = self.ascent(function, *bounds, good, torch.Generator().manual_seed(seed))
         place = ((centre + found * side + 1) / 2).clamp(0, 1)
+        # Rounding may leave the box.
         return self._snapped(torch.minimum(torch.maximum(low + place * (high - low), low), high))
 
     def _weights(self, known: Evaluations, seed: int) -> Float[Tensor, " objective"]:
         """Return weights of the objectives, uniform on the simplex."""
         number = known.objectives.shape[1]
+        # Exponential numbers over their sum are uniform on the simplex.
         drawn = -torch.rand(number, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log()
         return drawn / drawn.sum() if number > 1 else drawn.new_ones(1)
 
@@ -171,7 +177,7 @@ class Optimiser:
             with torch.no_grad():
                 place = low + ((centre + x * side + 1) / 2).clamp(0, 1) * (high - low)
                 moved = ((2 * (self._snapped(place) - low) / (high - low) - 1) - centre) / side
-            return function(x + (moved - x).detach())
+            return function(x + (moved - x).detach())  # straight through: a snap has no slope of its own
 
         return snapped
 

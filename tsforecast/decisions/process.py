@@ -39,6 +39,7 @@ class Process:
         """Return mean and standard deviation of the function at each place."""
         beside = matern(x, self.inputs, self.lengths)
         solved = torch.linalg.solve_triangular(self.root, beside.mT, upper=False)
+        # Rounding may leave a variance below 0.
         return beside @ self.weights, (1 - solved.square().sum(0)).clamp_min(1e-12).sqrt()
 
 
@@ -63,6 +64,7 @@ def fit_process(inputs: Float[Tensor, "point dim"], values: Float[Tensor, " poin
     """
     dim = inputs.shape[-1]
     place = 0.5 * math.log(dim) + math.sqrt(2) - 1 + math.log(2)  # their box has width 1, and ours 2
+    # Near the modes of the priors.
     start = torch.cat([torch.full((dim,), 0.5 * math.log(dim)), torch.tensor([math.log(1e-4)])]).double()
     low = np.log([*(_LENGTH[0],) * dim, _NOISE[0]])
     high = np.log([*(_LENGTH[1],) * dim, _NOISE[1]])
@@ -78,6 +80,7 @@ def fit_process(inputs: Float[Tensor, "point dim"], values: Float[Tensor, " poin
             logs = torch.tensor(numbers, requires_grad=True)
             _, root, weights = parts(logs)
             fit = 0.5 * values @ weights + root.diagonal().log().sum()
+            # Deviations of sqrt(3) and of 3.
             prior = (logs[:-1] - place).square().sum() / 6 + (logs[-1] - math.log(1e-4)).square() / 18
             (gradient,) = torch.autograd.grad(fit + prior, logs)
         return (fit + prior).item(), gradient.numpy()
@@ -128,10 +131,11 @@ def log_probability_below(
 
 def _log_h(z: Tensor) -> Tensor:
     """Return log(phi(z) + z Phi(z)); below -1 by the scaled complementary error function."""
-    near = z.clamp_min(-1)
+    near = z.clamp_min(-1)  # twice: the unused branch would have a gradient of NaN
     density = (-0.5 * near.square()).exp() / math.sqrt(2 * math.pi)
     above = (density + near * torch.special.ndtr(near)).log()
     low = z.clamp(_FAR, -1)
     ratio = math.sqrt(math.pi / 2) * torch.special.erfcx(-low / math.sqrt(2))
+    # Far below, h(z) is phi(z) / z^2.
     below = torch.where(z < _FAR, -2 * z.clamp_max(-1).abs().log(), torch.log1p((low * ratio).clamp_min(-1 + 1e-15)))
     return torch.where(z > -1, above, below - 0.5 * z.square() - 0.5 * math.log(2 * math.pi))

@@ -122,9 +122,9 @@ class Thompson(AbstractRule):
             value = torch.zeros(model.arms, dtype=torch.float64)
             value[arms[0]], value[arms[1]] = wins, 1 - wins
             return Chances.exact(value)
-        drawn = _finite(model.sample(state, context, draws, generator))
+        drawn = _finite(model.sample(state, context, draws, generator)).cpu()  # where the mask is
         winners = drawn.masked_fill(~mask, -math.inf).argmax(-1)
-        count = torch.bincount(winners.cpu(), minlength=model.arms).double()
+        count = torch.bincount(winners, minlength=model.arms).double()
         smooth = (count + 1) / (draws + 2)  # an arm that no draw has taken has an error, too
         return Chances(count / draws, torch.where(mask, (smooth * (1 - smooth) / draws).sqrt(), 0.0), draws)
 
@@ -199,7 +199,7 @@ class EpsilonGreedy(AbstractRule):
     def chances(self, round: Round, generator: torch.Generator, draws: int = DRAWS) -> Chances:
         """Return epsilon over the number of arms, and 1 - epsilon more for the best."""
         mask = round.mask
-        value = self.epsilon * mask.double() / mask.sum()
+        value = self.epsilon * mask.double() / mask.sum()  # the best arm may be drawn at random, too
         value[round.best(round.means())] += 1 - self.epsilon
         return Chances.exact(value)
 
@@ -235,7 +235,7 @@ def _finite(values: Tensor) -> Tensor:
     Raises:
         ValueError: If they are not finite.
     """
-    if not math.isfinite(values.sum()):
+    if not math.isfinite(values.sum()):  # one sum tells of NaN and inf anywhere
         raise ValueError(
             f"expected finite rewards of the model, got {values.tolist()!s:.200}: it has diverged; take a smaller "
             "learning rate, or a larger noise"

@@ -49,7 +49,7 @@ class Number:
     @property
     def corners(self) -> list[tuple[float, float]]:
         """Return the range of its coordinate; a whole number has half a unit on both sides."""
-        wide = 0.5 if self.whole and not self.log else 0.0
+        wide = 0.5 if self.whole and not self.log else 0.0  # the ends are rounded to as often as others
         return [(self.place(self.low) - wide, self.place(self.high) + wide)]
 
     def places(self, text: str) -> list[float]:
@@ -69,7 +69,7 @@ class Number:
         """Return the value of a coordinate for a table, within the bounds: to a millionth of their width, or finer."""
         number = math.exp(places[0]) if self.log else places[0]
         step = _FINE * (self.place(self.high) - self.place(self.low)) * (abs(number) if self.log else 1.0)
-        digits = 0 if self.whole else -math.floor(math.log10(step))
+        digits = 0 if self.whole else -math.floor(math.log10(step))  # as many as the step has
         number = min(max(round(number, digits), self.low), self.high)
         return f"{int(number)}" if self.whole else repr(float(number))
 

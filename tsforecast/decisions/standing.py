@@ -64,6 +64,7 @@ class Standing:
             "their standard deviation and mean; what was learnt goes on in the new units",
             new[1], new[0], old[1], old[0], int(rewards[0]),
         )  # fmt: skip
+        # From the old units to the new, not from raw rewards.
         state = model.rescale(self.state, (new[0] - old[0]) / old[1], new[1] / old[1])
         return state, rewards.new_tensor(new)
 
@@ -71,6 +72,7 @@ class Standing:
 def units_of(rewards: Tensor, scales: bool) -> Tensor:
     """Return what rewards are to be shifted and divided by, given number, mean and squared deviations of them."""
     count, mean, squares = rewards.tolist()
+    # Equal rewards have no unit.
     return rewards.new_tensor([mean, math.sqrt(squares / count) or 1.0] if scales else [0.0, 1.0])
 
 

@@ -73,7 +73,7 @@ class SteinRewards(AbstractRewards[Particles]):
     def expect(self, state: Particles, context: Context, spread: bool = True) -> ArmRewards:
         """Return mean and standard deviation of the outputs of all particles."""
         outputs = self.learner.outputs(state, self._each(context))[..., 0]
-        return ArmRewards(outputs.mean(0), outputs.std(0, correction=0))
+        return ArmRewards(outputs.mean(0), outputs.std(0, correction=0))  # one particle has no spread
 
     def draw(self, state: Particles, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return the outputs of one particle."""

@@ -78,7 +78,7 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
 
     @property
     def _dim(self) -> int:
-        return min(self.dim, len(self.mean))
+        return min(self.dim, len(self.mean))  # a small network has no more directions
 
     def init(self, generator: torch.Generator) -> InSubspace:
         """Return the prior in random directions."""
@@ -101,7 +101,7 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
         inputs = self.encoding.pulled(seen.contexts, seen.arms)
         iterates = self.descent.iterates(Fit(self.network, inputs, seen.rewards), state.origin, generator, every=1)
         basis = basis_of_iterates(iterates, self._dim) if self.iterated else state.basis
-        belief = self._learner(iterates[-1], basis).init()
+        belief = self._learner(iterates[-1], basis).init()  # around the fitted weights, which are the origin
         return learn_in_turn(self, InSubspace(iterates[-1], basis, belief), seen, generator)
 
     def learn(
@@ -115,7 +115,7 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
 
     def rescale(self, state: InSubspace, shift: float, scale: float) -> InSubspace:
         """Move the origin, such that the mean of the belief has weights in the new units."""
-        move = state.basis @ state.belief.mean
+        move = state.basis @ state.belief.mean  # coordinates stay: their prior knows no units
         return dataclasses.replace(
             state, origin=rescale_outputs(self.network, state.origin + move, shift, scale) - move
         )

@@ -85,12 +85,14 @@ class Surrogate:
             seed: Of the hidden layers.
         """
         layer = self._features(inputs.shape[-1], seed)(inputs)
-        phi = torch.cat([layer, torch.ones_like(layer[:, :1])], -1)
+        phi = torch.cat([layer, torch.ones_like(layer[:, :1])], -1)  # the bias of the last layer
         extent, vectors = torch.linalg.eigh(self.learner.variance * phi @ phi.mT)
+        # One decomposition serves every noise.
         seen, noises = vectors.mT @ values, values.new_tensor(_NOISES).unsqueeze(-1)
         total = extent.clamp_min(0) + noises
-        best = (seen.square() / total + total.log()).sum(-1).argmin()
+        best = (seen.square() / total + total.log()).sum(-1).argmin()  # minus twice the log evidence, in the basis of K
         kept = 1 - noises[best] / total[best]
+        # K - K (K + n I)^-1 K is n K (K + n I)^-1.
         return vectors @ (kept * seen), (vectors.square() @ (noises[best] * kept)).clamp_min(0).sqrt()
 
     def _features(self, dim: int, seed: int) -> Callable[[Tensor], Tensor]:
@@ -101,6 +103,7 @@ class Surrogate:
         for k, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
             wide, shift = (self.scale, self.scale) if k == 0 else (1.0, _BIAS)
             draw = torch.randn(fan_out, fan_in + 1, generator=generator, dtype=torch.float64)
+            # Sums of the same variance, whatever the width.
             parts += [(wide * fan_in**-0.5 * draw[:, :-1]).flatten(), shift * draw[:, -1]]
         layers = len(self.hidden)
         network, weights = LayerChain(widths, (nn.Tanh,) * layers, (True,) * layers), torch.cat(parts)

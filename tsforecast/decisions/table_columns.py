@@ -89,9 +89,9 @@ def read_arms(path: str | Path, names: Sequence[str]) -> tuple[tuple[float, ...]
     if bool(values.isnan().any()):
         row = int(values.isnan().any(1).long().argmax())
         raise ValueError(f"{path}: expected a number of every feature, got none of arm {found.iloc[row]}")
-    rows = values[[int((found == name).to_numpy().argmax()) for name in names]]
+    rows = values[[int((found == name).to_numpy().argmax()) for name in names]]  # in the order of the arms of the data
     spread = rows.std(0, correction=0)
-    scaled = (rows - rows.mean(0)) / torch.where(spread > 0, spread, 1.0)
+    scaled = (rows - rows.mean(0)) / torch.where(spread > 0, spread, 1.0)  # a feature that all arms share says nothing
     return tuple(map(tuple, scaled.tolist()))
 
 

@@ -159,6 +159,7 @@ def read_table(data: str | Path, roles: Roles | None = None) -> Table:
             raise ValueError(f"{path}: expected an arm in every row of {used[0]!r}, got none in {missing}")
         values = column.astype(str)
         sets = arm_sets(path, frame, roles.available)
+        # Arms that could be chosen, but never were, are arms too.
         names = sorted_names({*values, *(name for some in sets or () for name in some)})
         allowed = masks_of(sets, names, len(frame)) if sets else None
         labels = torch.tensor(pd.Categorical(values, categories=names).codes.astype(np.int64))
@@ -197,7 +198,7 @@ def settled(path: Path, frame: pd.DataFrame, reward: str, missing: str) -> pd.Da
     left = frame.assign(**{reward: frame[reward].fillna(0.0)}) if missing == "zero" else frame.loc[~absent]
     if left.empty:
         raise ValueError(f"{path}: expected a row with a reward, got none")
-    return left.reset_index(drop=True)
+    return left.reset_index(drop=True)  # later parts count rows from 0
 
 
 def make_environment(data: str | Table, steps: int, seed: int, changes: bool = False) -> Environment:

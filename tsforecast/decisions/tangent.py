@@ -79,6 +79,7 @@ class TangentRewards(AbstractRetrainedRewards[Tangent]):
         """Return the initial network, and Z = lam I."""
         design = torch.full_like(self.mean, self.lam)
         if self.full:
+            # Without forgetting its inverse is kept: each gradient is a rank-one update.
             design = torch.diag_embed(design if self.forgetting else 1 / design)
         return Tangent(self.mean, design, History.empty(self.every, self.features, self.mean.dtype))
 
@@ -97,16 +98,17 @@ class TangentRewards(AbstractRetrainedRewards[Tangent]):
     def count(self, state: Tangent, context: Context, arm: int, reward: Reward) -> Tangent:
         """Count the gradient of the arm in the design."""
         inputs = self.encoding.pulled(context.unsqueeze(0), torch.tensor([arm]))
+        # The tangent kernel is a mean over units.
         gradient = self.network.linearise(state.weights, inputs)[1][0, 0] / self.width**0.5
         design, keep = state.design, 1 - self.forgetting
         if not self.full:
-            design = keep * design + (1 - keep) * self.lam + gradient.square()
+            design = keep * design + (1 - keep) * self.lam + gradient.square()  # what fades goes back to lam, not to 0
         elif self.forgetting:
             design = keep * design + torch.outer(gradient, gradient)
             design.diagonal().add_((1 - keep) * self.lam)
         else:
             moved = design @ gradient
-            design = design - torch.outer(moved, moved) / (1 + gradient @ moved)
+            design = design - torch.outer(moved, moved) / (1 + gradient @ moved)  # Sherman and Morrison
         return dataclasses.replace(state, design=design)
 
     def _divided(self, design: Tensor, gradients: Float[Tensor, "arm weight"]) -> Float[Tensor, "arm weight"]:
@@ -120,6 +122,7 @@ class TangentRewards(AbstractRetrainedRewards[Tangent]):
         history = state.history.merged()
         seen = history.seen
         inputs = self.encoding.pulled(seen.contexts, seen.arms)
+        # The loss is a mean over rounds.
         descent = dataclasses.replace(self.descent, decay=self.width * self.lam / len(seen))
         fit = Fit(self.network, inputs, seen.rewards, history.fading(self.forgetting), self.mean)
         return Tangent(descent.fit(fit, state.weights, generator), state.design, history)

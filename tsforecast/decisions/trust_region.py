@@ -43,13 +43,14 @@ class TrustRegion:
         """Return the half width after some values, of which the first ones were no choice of the optimiser."""
         side, good, bad = self.side, 0, 0
         least = math.inf
+        # An evaluation that failed is no improvement.
         for k, value in enumerate(values.nan_to_num(nan=math.inf).tolist()):
             better, least = value < least, min(value, least)
             if k < initial:
                 continue
             good, bad = (good + 1, 0) if better else (0, bad + 1)
             if good == self.successes:
-                side, good = min(2 * side, self.side), 0
+                side, good = min(2 * side, self.side), 0  # never larger than at first
             if bad == self.patience:
                 side, bad = side / 2, 0
             if side < self.least:

@@ -149,10 +149,11 @@ class LearnerConfig(OutlierSettings):
         named = LEARNERS[self.learner]
         size = (as_network(model) if isinstance(model, nn.Module) else model).size
         offered = {
-            "rank": min(self.rank, size),
+            "rank": min(self.rank, size),  # a small network has no more directions
             "threshold": self.threshold,
             "generator": torch.Generator().manual_seed(self.seed if seed is None else seed),
         }
+        # One setting serves many learners, not all take it.
         choices: dict[str, Any] = {name: value for name, value in offered.items() if name in named.takes}
         name = ("wiener" if "drift" in named.takes else "none") if self.drift == "auto" else self.drift
         drift, weight = DRIFTS[name], WEIGHTS[self.weight]
@@ -160,7 +161,7 @@ class LearnerConfig(OutlierSettings):
             choices["drift"] = drift(self.rate)
         if weight is not None:
             choices["weight"] = weight(self.threshold)
-        choices |= self.settings or {}
+        choices |= self.settings or {}  # what is given by name goes before the common settings
         given = {} if mean is None else {"mean": mean}
         try:
             return named(model, likelihood, self.variance, **given, **choices)

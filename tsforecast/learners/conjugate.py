@@ -88,6 +88,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         energy = keep * (belief.rate + 0.5 * belief.mean @ linear[0])
         energy = energy + (1 - keep) * (self.rate + 0.5 * self.mean @ linear[1])
         shape = keep * belief.shape + (1 - keep) * self.shape
+        # B, out of the natural parameter b + m' Lambda m / 2.
         return NormalInverseGamma(mean, cov, shape, energy - 0.5 * mean @ precision @ mean)
 
     def predict(self, belief: NormalInverseGamma, inputs: Float[Tensor, "point feature"]) -> Distribution:
@@ -126,19 +127,19 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         counts: Float[Tensor, " point"] | None = None,
     ) -> NormalInverseGamma:
         """Point by point, without an inverse; the rate cannot become negative."""
-        for k in range(len(inputs)):
+        for k in range(len(inputs)):  # the rate adds squares of one-step errors
             x = inputs[k]
             seen = target.new_ones(()) if counts is None else counts[k]
             if observed is not None:
                 seen = seen * observed[k, 0]
-            residual = torch.where(seen > 0, target[k, 0] - x @ belief.mean, 0.0)
+            residual = torch.where(seen > 0, target[k, 0] - x @ belief.mean, 0.0)  # a missing target may be NaN
             cross = belief.cov @ x
             extent = 1 + seen * (x @ cross)
-            gain = seen * cross / extent
+            gain = seen * cross / extent  # Sherman and Morrison, for a precision that grows by seen x x'
             belief = NormalInverseGamma(
                 belief.mean + gain * residual,
                 symmetrise(belief.cov - gain.unsqueeze(-1) * cross),
-                belief.shape + 0.5 * seen,
+                belief.shape + 0.5 * seen,  # half a degree of freedom for each count
                 belief.rate + 0.5 * seen * residual.square() / extent,
             )
         return belief
@@ -164,6 +165,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         location, scale = self._moments(belief, inputs)
         degrees = 2 * belief.shape
         z = (target[:, 0] - location) / scale
+        # A normal of unknown variance is Student's t.
         log_prob = torch.lgamma((degrees + 1) / 2) - torch.lgamma(degrees / 2) - scale.log()
         log_prob = log_prob - 0.5 * (degrees * math.pi).log() - (degrees + 1) / 2 * torch.log1p(z.square() / degrees)
         if observed is not None:

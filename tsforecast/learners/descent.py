@@ -70,7 +70,7 @@ class GradientDescent(AbstractPointsLearner[Point]):
 
     def learn(self, belief: Point, points: Points, generator: torch.Generator | None, done: Any = None) -> Point:
         """Take one gradient step on the log-likelihood."""
-        log_prob = Model(self.network, self.likelihood, Full()).log_prob
+        log_prob = Model(self.network, self.likelihood, Full()).log_prob  # which family does not matter to a likelihood
         return Point(belief.mean + self.rate * torch.func.grad(log_prob)(belief.mean, points))
 
     def forget(self, belief: Point, rate: float) -> Point:

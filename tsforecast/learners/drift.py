@@ -80,7 +80,7 @@ class OrnsteinUhlenbeck(AbstractDrift):
         """Return the belief after the time dt; the result is exact for every dt."""
         mean = family.mean(prior)
         log_decay = -self.rate / self.typical * torch.as_tensor(dt, dtype=mean.dtype, device=mean.device)
-        noise = -torch.expm1(2 * log_decay) * family.spread(prior)
+        noise = -torch.expm1(2 * log_decay) * family.spread(prior)  # 1 - exp(x) would lose the digits of small rates
         return family.push(belief, log_decay.exp(), -torch.expm1(log_decay) * mean, noise)
 
 
@@ -158,6 +158,7 @@ class ShrinkAndPerturb(AbstractDrift):
     def __call__(self, family: AbstractFamily, belief: Any, prior: Any, dt: Scalar) -> Any:
         """The noise over a time dt is the sum of a geometric series."""
         decay = self.decay**dt
+        # The limit of the geometric series.
         passed = dt if self.decay == 1 else (1 - decay * decay) / (1 - self.decay**2)
         return family.push(belief, decay, 0.0, self.sd**2 * passed)
 

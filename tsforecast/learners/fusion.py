@@ -61,6 +61,7 @@ def _(prior: Gaussian, beliefs: Sequence[Gaussian]) -> Gaussian:
 @_fuse.register
 def _(prior: Independent, beliefs: Sequence[Independent]) -> Independent:
     less = len(beliefs) - 1
+    # The prior is in each belief, and counts once.
     precision = sum((1 / belief.variance for belief in beliefs), -less / prior.variance)
     _check_positive(precision)
     linear = sum((belief.mean / belief.variance for belief in beliefs), -less * prior.mean / prior.variance)
@@ -87,7 +88,7 @@ def _fuse_low_rank(beliefs: Sequence[LowRankPrecision], prior: LowRankPrecision,
         way = belief.mean - prior.mean
         towards = towards + belief.diagonal * way + belief.factor @ (belief.factor.T @ way)
     wide = LowRankPrecision(prior.mean, diagonal, columns.T)
-    fused = dataclasses.replace(wide, mean=prior.mean + solve(wide, towards))
+    fused = dataclasses.replace(wide, mean=prior.mean + solve(wide, towards))  # exact, as long as no column is dropped
     return fused if rank is None else LOFI(rank).truncate(fused)
 
 

@@ -83,7 +83,7 @@ class GaussianLearner(AbstractPointsLearner[Any]):
 
     def expect(self, belief: Any, inputs: Inputs, spread: bool = True) -> Expectation:
         """Linearise the network where the covariance of its outputs matters; else take the network alone."""
-        if spread or self.likelihood.moderated:
+        if spread or self.likelihood.moderated:  # a moderated mean depends on the variance
             return self.likelihood.expect(*self.family.outputs(belief, self.network, inputs))
         outputs = self.network(self.family.mean(belief), inputs)
         return self.likelihood.expect(outputs, outputs.new_zeros(*outputs.shape, outputs.shape[-1]))
@@ -91,7 +91,7 @@ class GaussianLearner(AbstractPointsLearner[Any]):
     def learn(self, belief: Any, points: Points, generator: torch.Generator | None, done: Any = None) -> Any:
         """Take the evidence of the points in, by the rule; outputs and Jacobian may be known."""
         if self.evidence.pointwise and len(points.target) > 1:
-            for k in range(len(points.target)):
+            for k in range(len(points.target)):  # each at the belief that the one before left
                 belief = self.learn(belief, points.only(k), generator)
             return belief
         model = Model(self.network, self.likelihood, self.family)
@@ -116,6 +116,7 @@ class GaussianLearner(AbstractPointsLearner[Any]):
         network, places = self.network.adopt(smaller.network)
         places = places.to(self.mean.device)
         mean = self.mean.index_copy(0, places, smaller.mean)
+        # Old weights keep their prior, for drifts towards it.
         variance = self.variance.index_copy(0, places, smaller.variance)
         learner = dataclasses.replace(self, network=network, mean=mean, variance=variance)
         return learner, self.family.embed(belief, learner.init(), places)

@@ -246,6 +246,7 @@ def _step_of_many(learner: AbstractLearner[Any], generator: torch.Generator | No
     step = _step_of(learner, generator)
 
     def step_of_many(carry: Any, x: Any) -> tuple[Any, Prediction]:
+        # A time without a dimension of learners is that of all.
         own = tuple(None if leaf is None or leaf.ndim == 0 else 0 for leaf in x)
         return torch.func.vmap(step, (0, own), randomness="different")(carry, x)
 

@@ -179,10 +179,10 @@ def subspace_ekf(
     The subspace has `dim` random directions, drawn by the `generator`, or those of a `basis` (see `basis_of_iterates`).
     Its origin is the `mean`; the `variance` is that of each coordinate.
     """
-    network, origin = network_and_weights(model, parts.get("mean"))
+    network, origin = network_and_weights(model, parts.get("mean"))  # the mean is where the subspace lies
     if basis is None:
         basis = random_basis(len(origin), dim, generator, origin.dtype, origin.device)
-    parts["mean"] = origin.new_zeros(basis.shape[-1])
+    parts["mean"] = origin.new_zeros(basis.shape[-1])  # coordinates begin at the origin
     return ekf(Subspace(network, origin, basis), likelihood, variance, **parts)
 
 
@@ -191,6 +191,7 @@ def bong(
 ) -> GaussianLearner:
     """Return the Bayesian online natural gradient: one step of length one (Jones, Chang and Murphy 2024)."""
     chosen = _or({"rule": BONG()}, parts)
+    # A linearised step is a Kalman update; others move by the new precision.
     linearised = isinstance(estimator_of(parts.get("evidence") or "linearised"), Linearised)
     return ekf(model, likelihood, variance, **(chosen if linearised else _by_new_variances(chosen)))
 

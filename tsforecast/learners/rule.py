@@ -42,7 +42,7 @@ class BONG(AbstractRule):
 
     def __call__(self, family: AbstractFamily, belief: Any, evidence: EvidenceAt) -> Any:
         """Condition q_0 on the last evidence."""
-        result = evidence(belief).absorb(family, belief)
+        result = evidence(belief).absorb(family, belief)  # always from q_0: evidence must not count twice
         for _ in range(self.passes - 1):
             change = family.mean(result) - family.mean(belief)
             result = evidence(result).seen_from(change).absorb(family, belief)
@@ -73,7 +73,7 @@ class BLR(AbstractRule):
         for _ in range(self.iterations):
             near = evidence(current)
             tempered = family.temper(current, 1 - self.step, belief)
-            change = family.mean(current) - family.mean(tempered)
+            change = family.mean(current) - family.mean(tempered)  # evidence is about the mean it was taken at
             current = near.seen_from(change).scaled(self.step).absorb(family, tempered)
         return current
 
@@ -93,6 +93,7 @@ class BOG(AbstractRule):
 
     def __call__(self, family: AbstractFamily, belief: Any, evidence: EvidenceAt) -> Any:
         """Take one plain step."""
+        # One step, so the KL to q_0 has no slope yet.
         return evidence(belief).descend(_factored(family), belief, self.step, None)
 
 

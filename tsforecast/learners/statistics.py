@@ -100,6 +100,7 @@ class Statistics:
             mean, variance = torch.where(young, centre, mean), torch.where(young, spread, variance)
             largest = torch.where(young, furthest, largest)
             # What is left out now may count when more values have come.
+            # Rounding must not leave the furthest one out.
             seen = seen & ~(young & ((rows - mean).abs() > furthest * (1 + 1e-9)))
         deviation = variance.sqrt()
         varied = deviation > 0
@@ -139,6 +140,7 @@ def _moments(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     middle = first.nanquantile(0.5, -2)
     apart = first - middle.unsqueeze(-2)
+    # Of a Gaussian the standard deviation is 1.4826 times that.
     typical = 1.4826 * apart.abs().nanquantile(0.5, -2, interpolation="higher")
     reach = torch.where(typical > 0, typical * _REACH * (1 + 100 / count.square()), math.inf).unsqueeze(-2)
     apart = torch.where(apart.abs() <= reach, apart, math.nan)

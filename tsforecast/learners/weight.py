@@ -51,6 +51,7 @@ class InverseMultiquadric(AbstractWeight):
 
     def __call__(self, distance: Float[Tensor, " point"]) -> Float[Tensor, " point"]:
         """Return a weight that falls with the distance of the point."""
+        # With a power of 2 the influence of an outlier falls back to 0.
         return (1 + distance / self.threshold**2) ** (-self.power / 2)
 
 

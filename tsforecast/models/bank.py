@@ -49,16 +49,20 @@ class BankDynamics(AbstractBankDynamics):
         self.transformations = transformations
         # The transformation is a category of series: its parameters deviate from what all share.
         cardinality = [*data.cardinality, len(transformations)]
+        # Pooled, no series has parameters of its own.
         wide = dataclasses.replace(data, num_series=0 if self.is_pooled else data.num_series, cardinality=cardinality)
         repeats = [transformations[:place].count(name) for place, name in enumerate(transformations)]
         self.members = torch.nn.ModuleList([_begun(ISSMDynamics(wide, one), repeats) for one in structures])
         names = [name for member in self.structures for name in member.season_names]
         self.season_names = tuple(dict.fromkeys(names))
+        # All models alike at first.
         self.log_prior = torch.nn.Parameter(torch.zeros(len(structures), len(transformations)))
         self.log_power = torch.nn.Parameter(torch.tensor(math.log(0.3)))
+        # Ten horizons at first.
         self.log_memory = torch.nn.Parameter(torch.tensor(math.log(10.0 * max(data.prediction_length, 4))))
-        self.logit_own = torch.nn.Parameter(torch.tensor(0.0))
+        self.logit_own = torch.nn.Parameter(torch.tensor(0.0))  # half of each at first
         self.log_volatility_memory = torch.nn.Parameter(self.log_memory.detach().clone())
+        # Two thirds of the variances lie within 40 % at first.
         self.log_shape = torch.nn.Parameter(torch.full((len(structures), len(transformations)), math.log(10.0)))
 
     @property
@@ -90,7 +94,7 @@ class BankDynamics(AbstractBankDynamics):
 
         The memory is learnt (dynamic model averaging; Raftery, Karny and Ettler 2010).
         """
-        return (-age / self.log_memory.clamp(0.0, 9.0).exp()).exp()
+        return (-age / self.log_memory.clamp(0.0, 9.0).exp()).exp()  # of one step to 8000
 
     def volatility(
         self, seen: Float[Tensor, "*#batch"], squares: Float[Tensor, "*batch structure transformation"]
@@ -136,8 +140,8 @@ def _begun(dynamics: ISSMDynamics, repeats: list[int]) -> ISSMDynamics:
         for name, value in (("trend.level", _LEVEL), ("trend.slope", _SLOPE), ("damped_level", _DAMPING)):
             if name in places:
                 dynamics.parameters_of_series.population[places.index(name)] = value
-        for place, repeat in enumerate(repeats):
-            away = _APART * ((repeat + 1) // 2) * (-1) ** repeat
+        for place, repeat in enumerate(repeats):  # the last noise is that of observations, which stays
+            away = _APART * ((repeat + 1) // 2) * (-1) ** repeat  # the second lower, the third higher, ...
             dynamics.parameters_of_series.categories[-1][place, : len(noises) - 1] += away
     return dynamics
 
@@ -189,7 +193,8 @@ class BankForecaster(AbstractForecaster[BankInference | JointInference]):
         known = learnt(data.freq) if prior == "learnt" and not dynamics.log_power.is_meta else None
         if known is not None:
             begin(dynamics, known)
-        scaling = Scaling(transformation="none", clip=clip)
+        scaling = Scaling(transformation="none", clip=clip)  # members transform for themselves
+        # Targets are series of their own.
         inference = joined(BankInference(dynamics, Units(own, scaling), training.objective), Units(data, scaling))
         super().__init__(data, (training,), inference, ParameterGroups(training.learning_rate))
         self.save_hyperparameters(ignore=RECORDS)

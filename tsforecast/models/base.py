@@ -101,7 +101,7 @@ class AbstractForecaster(torch.nn.Module, Generic[SomeInference]):
     @property
     def is_linear(self) -> bool:
         """Whether the loss is that of the linear model that a switching model begins as."""
-        return self.training and self.epoch < self.groups.linear_epochs
+        return self.training and self.epoch < self.groups.linear_epochs  # a score is always that of the whole model
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the belief after the batch's past, and the log-likelihood of each of its steps in scaled units.
@@ -119,9 +119,9 @@ class AbstractForecaster(torch.nn.Module, Generic[SomeInference]):
 
     def _with_range(self, after: Belief, batch: Batch, belief: Belief | None) -> Belief:
         """Return a belief with the range of values seen, for bounds of forecasts."""
-        if not self.data.largest_move:
+        if not self.data.largest_move:  # forecasts without bounds ask for no range
             return after
-        observed = batch["past_observed"] & ~self.units.too_far(batch, after)
+        observed = batch["past_observed"] & ~self.units.too_far(batch, after)  # else the range has no end
         return dataclasses.replace(after, seen=widened(batch, observed, belief))
 
     def forecast(
@@ -142,7 +142,7 @@ class AbstractForecaster(torch.nn.Module, Generic[SomeInference]):
             return paths
         low, high = ends.to(paths.dtype)[:, :, None, None].unbind(1)
         if self.units.support == "counts":
-            low, high = low.floor(), high.ceil()
+            low, high = low.floor(), high.ceil()  # the bounds are counts, too
         return paths.clamp(low, high)
 
     def marginals(self, belief: Belief, future: Batch) -> Marginals | None:
@@ -175,7 +175,7 @@ class AbstractForecaster(torch.nn.Module, Generic[SomeInference]):
         belief, _ = self.filter(batch)
         names = ("target", "observed", "time_feat", "season_index", "dynamic_real")
         future = {f"past_{name}": batch[f"future_{name}"] for name in names}
-        future["past_is_pad"] = torch.zeros_like(future["past_observed"][..., 0])
+        future["past_is_pad"] = torch.zeros_like(future["past_observed"][..., 0])  # a future has no padding
         return self.filter({**batch, **future}, belief)[1].sum(0)
 
     # What GluonTS calls.

@@ -55,13 +55,14 @@ class DeepStateDynamics(AbstractLinearDynamics):
     def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
         """Return the system of a time slice in scaled units, the prior over the state before it, and the memory."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
+        # A later slice goes on where the LSTM stood.
         before = self.lstm.begin(features.shape[1]) if memory is None else memory
         outputs, after = self.lstm(features, before, time_slice.active)
         log_prior, season_means = self._prior(time_slice, outputs)
         nothing = log_prior.new_zeros(0)
         damping = (nothing if self.damping is None else self.damping).expand(len(log_prior), -1)
         effects = nothing if self.effects is None else self.effects
-        most = torch.full_like(log_prior, _LARGEST_LOG_PRIOR)
+        most = torch.full_like(log_prior, _LARGEST_LOG_PRIOR)  # the floor of the noise does not move with the network
         assert self.structure is not None
         system, prior = self.structure.assemble(
             time_slice,
@@ -78,7 +79,7 @@ class DeepStateDynamics(AbstractLinearDynamics):
         """Return the log scales of the components before the slice, and the means of the factors of seasons."""
         first = outputs[0]
         if time_slice.active is not None:  # the prior is that of the step at which a series begins
-            begins = time_slice.active.int().argmax(0)
+            begins = time_slice.active.int().argmax(0)  # the first step with a True
             first = outputs.gather(0, begins[None, :, None].expand(1, *first.shape)).squeeze(0)
         log_prior, season_means = self.prior_head(first).split([self.count, self.factors], -1)
         return log_prior, season_means

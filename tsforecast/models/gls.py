@@ -20,6 +20,7 @@ from tsforecast.models.parts.units import Scaling, Units
 from tsforecast.models.records import DataSpec, Series, TimeSlice
 from tsforecast.nn import SeriesParameters
 
+# Logarithms of scales: between these float32 filters safely.
 _LOWEST, _HIGHEST = -6.0, 4.0
 
 
@@ -50,6 +51,7 @@ class GLSDynamics(AbstractLinearDynamics):
         if self.issm is None:
             start, reading = rotations(state_dim, data.season), seasonal_readout(state_dim, data.season)
         self.transition = torch.nn.Parameter(start)
+        # Small, since random readings would be evidence against the targets.
         emission = reading + 0.1 * torch.randn(targets, state_dim) / math.sqrt(state_dim)
         self.emission = torch.nn.Parameter(emission)
         self.state_inputs = torch.nn.Parameter(torch.zeros(state_dim, inputs)) if inputs else None
@@ -72,6 +74,7 @@ class GLSDynamics(AbstractLinearDynamics):
         """Return the dense part of the system and of the prior."""
         scales = self.log_scales(series.index, series.static_cat).clamp(_LOWEST, _HIGHEST).exp()
         prior_variance = (2 * self.log_prior_scale.clamp(-4.0, 3.0)).exp()
+        # Else the variance of the first prediction is lost in float32.
         floor = 1e-5 * (self.emission.square() @ prior_variance)
         state_noise = torch.diag_embed(scales[:, : self.state_dim].square()).unsqueeze(0)
         transition, state_noise = begun(time_slice, self.stable_transition()[None, None], state_noise)

@@ -48,11 +48,12 @@ def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, "
     """
     location, scale = inference.scale_of(batch)
     time_slice = inference.slice_of(batch, "both")
-    filtered, system, start = inference.filtering.run(
+    filtered, system, start = inference.filtering.run(  # one sample is unbiased for the bound
         time_slice, Series.of(batch), location, scale, whole=True, num_particles=1, keep_history=True
     )
     assert filtered.history is not None
     given = linear_given_switches(system, start, filtered.history, *scaled(time_slice, location, scale))
+    # The filter's bound has the exact one: it is exchanged.
     sampled, exact = sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
     bound = filtered.log_likelihood.sum(0) + (sampled - exact).squeeze(0)
     return -bound / _count(batch)
@@ -60,6 +61,7 @@ def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, "
 
 def _count(batch: Batch) -> Tensor:
     """Return the number of observed values of past and future, at least 1."""
+    # A window may lack every value.
     return (batch["past_observed"].sum((1, 2)) + batch["future_observed"].sum((1, 2))).clamp_min(1)
 
 

@@ -86,9 +86,9 @@ class MarkovForecaster(AbstractForecaster[MarkovInference]):
         has_counts = likelihood != "gaussian"
         if has_counts:
             if scaling.scaling == "series":  # the default of all models
-                scaling = dataclasses.replace(scaling, scaling="none")
+                scaling = dataclasses.replace(scaling, scaling="none")  # counts are not scaled
             _check_counts(data, scaling, order, seasonal, form, likelihood)
-        has_own = scaling.scaling != "training"
+        has_own = scaling.scaling != "training"  # scaled alike, series have no centre and unit of their own
         options = RegimeOptions(
             regimes=2 if regimes is None else regimes,
             stages=1 if stages is None else stages,

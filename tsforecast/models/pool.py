@@ -59,6 +59,7 @@ class PoolForecaster(AbstractForecaster[PoolInference]):
         models = [_member(name, data, training, scaling) for name in names]
         shares = _shares(weights, len(models))
         inferences = tuple(model.inference for model in models)
+        # A rate of 0 keeps a member as its prior has it.
         learning = tuple(bool(model.training_options.learning_rate) for model in models)
         if not any(learning):
             raise ValueError("expected a member that learns, but the learning_rate of each is 0")
@@ -100,6 +101,7 @@ def _member(description: str, data: DataSpec, training: PoolTraining, scaling: S
 def _value(parameter: inspect.Parameter, text: str) -> Any:
     """Return the value of an option: text where it is one, else a number or a truth value."""
     value = text if isinstance(parameter.default, str) else yaml.safe_load(text)
+    # "1" is a learning rate, too.
     return float(value) if isinstance(parameter.default, float) and isinstance(value, int) else value
 
 

@@ -227,9 +227,10 @@ class TimeSlice:
         """Return one slice of this time and the later one."""
         active = self.active
         if active is not None:
+            # By then a series has begun.
             active = torch.cat([active, active.new_ones(len(later.values), active.shape[1])])
         wide = max(self.season_index.shape[1], later.season_index.shape[1])
-        index = [x.season_index.expand(-1, wide, -1) for x in (self, later)]
+        index = [x.season_index.expand(-1, wide, -1) for x in (self, later)]  # one column may be that of all series
         names = ("values", "observed", "time_feat", "dynamic_real")
         joined = {name: torch.cat([getattr(self, name), getattr(later, name)]) for name in names}
         return TimeSlice(**joined, active=active, season_index=torch.cat(index))

@@ -169,6 +169,7 @@ class ARSGLSForecaster(AbstractForecaster[ParticleInference]):
         units = Units(data, scaling, DECODERS[likelihood].support)
         check_auxiliary(auxiliary, units, training, particles.particle_length)
         dynamics = SwitchingBases(
+            # Only a model with a linear path begins as a linear one.
             dense.bases(data, auxiliary, skip or not auxiliary_dim),
             dense,
             recurrence="none" if categorical else recurrence,

@@ -94,7 +94,7 @@ class _Identity(AbstractTransformation):
     def mean(self, mean: Tensor, deviation: Tensor, clipped: bool) -> Tensor:
         if not clipped:
             return mean
-        ratio = mean / deviation.clamp_min(torch.finfo(mean.dtype).tiny)
+        ratio = mean / deviation.clamp_min(torch.finfo(mean.dtype).tiny)  # known values have none
         density = torch.exp(-0.5 * ratio.square()) / math.sqrt(2 * math.pi)
         return mean * torch.special.ndtr(ratio) + deviation * density
 
@@ -203,6 +203,7 @@ class _Logit(AbstractTransformation):
         places = (self.apply(torch.tensor(end, dtype=mean.dtype)).to(mean) for end in (0.0, 1.0))
         low, high = ((place - mean) / spread for place in places)
         above = torch.special.ndtr(-high)
+        # Beyond nine deviations there is no mass.
         low, high = low.clamp(-_REACH, _REACH).unsqueeze(-1), high.clamp(-_REACH, _REACH).unsqueeze(-1)
         nodes, weights = (torch.from_numpy(x).to(mean) for x in np.polynomial.legendre.leggauss(_NODES))
         points = 0.5 * (low + high + (high - low) * nodes)
@@ -267,6 +268,7 @@ def _exponential(factor: int, mean: Tensor, deviation: Tensor, clipped: bool) ->
     if not clipped:
         return found
     shifted = mean + factor * deviation.square()
+    # The share of a lognormal that is not cut off.
     return found * torch.special.ndtr(shifted / deviation.clamp_min(torch.finfo(mean.dtype).tiny))
 
 

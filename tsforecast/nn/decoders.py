@@ -122,6 +122,7 @@ class GaussianDecoder(AbstractDecoder):
     def linear(self) -> LinearGaussian:
         """Return the linear part of the decoder: the skip connection, and the network's output at the origin."""
         mean, raw = self.origin()
+        # The first components are the targets.
         eye = torch.eye(self.num_targets, self.auxiliary_dim, dtype=mean.dtype, device=mean.device)
         return LinearGaussian(eye if self.skip else torch.zeros_like(eye), mean, torch.diag_embed(_scale(raw).square()))
 
@@ -159,7 +160,7 @@ class StudentTDecoder(AbstractDecoder):
         freedom = _freedom(freedom)
         gamma = standard_gamma(0.5 * freedom, generator) / (0.5 * freedom)
         noise = normal(mean.shape, mean, generator)
-        return mean + _scale(raw) * noise * gamma.clamp_min(1e-6).rsqrt()
+        return mean + _scale(raw) * noise * gamma.clamp_min(1e-6).rsqrt()  # a gamma of few degrees may underflow to 0
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """The first output: there are more than two degrees of freedom."""
@@ -186,8 +187,9 @@ class NegativeBinomialDecoder(AbstractDecoder):
     def distribution(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and dispersion of the counts."""
         log_mean, log_dispersion = self.raw(auxiliary)
+        # A unit above 0, also of series of zeros.
         mean = torch.maximum(location, scale) * log_mean.clamp(-10.0, 10.0).exp()
-        return mean.clamp_min(1e-6), log_dispersion.clamp(-7.0, 5.0).exp()
+        return mean.clamp_min(1e-6), log_dispersion.clamp(-7.0, 5.0).exp()  # a mean of 0 allows no count
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Of the count, the value in the units of the data rounded."""
@@ -206,6 +208,7 @@ class NegativeBinomialDecoder(AbstractDecoder):
         mean, dispersion = self.distribution(auxiliary, location, scale)
         size = 1 / dispersion
         rate = standard_gamma(size, generator) * mean * dispersion
+        # Counts have no derivative.
         return ((torch.poisson(rate.detach(), generator=generator) - location) / scale).to(auxiliary.dtype)
 
     def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:

@@ -133,6 +133,7 @@ def principal_components(features: Float[Tensor, "sample feature"], count: int) 
         count: Number of components.
     """
     left, scale, _ = torch.linalg.svd(features - features.mean(0), full_matrices=False)
+    # Further components are rounding, blown up to variance 1.
     rank = int((scale[:count] > 1e-6 * scale[0].clamp_min(1e-6)).sum())
     return left[:, :rank] * len(features) ** 0.5
 

@@ -36,7 +36,7 @@ class LSTM(nn.Module):
         """The memory before the first step."""
         weight = self.of_output[0].weight
         assert isinstance(weight, Tensor)
-        return weight.new_zeros(*batch, len(self.of_inputs), 2, self.hidden)
+        return weight.new_zeros(*batch, len(self.of_inputs), 2, self.hidden)  # output and cell of each layer
 
     def step(
         self, inputs: Float[Tensor, "*batch feature"], memory: Float[Tensor, "*batch layer 2 hidden"]
@@ -69,6 +69,7 @@ class LSTM(nn.Module):
                 gates, begun = x
                 moved = self._cell(layer, gates, memory)
                 if begun is not None and (is_transformed(begun) or not bool(begun.all())):
+                    # Padding before a series must not be remembered.
                     moved = torch.where(begun[:, None, None], moved, memory)
                 return moved, moved[:, 0]
 

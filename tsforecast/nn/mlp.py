@@ -15,7 +15,7 @@ def mlp(*widths: int) -> nn.Sequential:
     """Linear layers with leaky ReLUs between them."""
     layers: list[nn.Module] = []
     for inner, outer in itertools.pairwise(widths):
-        layers += [nn.Linear(inner, outer), nn.LeakyReLU()]
+        layers += [nn.Linear(inner, outer), nn.LeakyReLU()]  # leaky: a unit without a slope would never learn again
     return nn.Sequential(*layers[:-1])
 
 
@@ -41,6 +41,7 @@ class InputNetwork(nn.Module):
 
     def __init__(self, num_inputs: int, num_series: int, embedding_dim: int, hidden: int) -> None:
         super().__init__()
+        # Series 0 is unknown, and has no embedding.
         self.embedding = nn.Embedding(num_series + 1, embedding_dim, padding_idx=0) if num_series else None
         self.of_time = nn.Linear(num_inputs, hidden) if num_inputs else None
         self.bias = None if num_inputs else nn.Parameter(torch.zeros(hidden))
@@ -88,6 +89,7 @@ class BaseMixture(nn.Module):
 
     def joined(self) -> Float[Tensor, "basis size"]:
         """All bases side by side, so that one product mixes them."""
+        # A mixture of contractions is one.
         bases = [contracted(x) if name in self.stable else x for name, x in self.bases.items()]
         return torch.cat([x.flatten(1) for x in bases], -1)
 
@@ -175,9 +177,11 @@ class SwitchDynamics(nn.Module):
         self.categorical = categorical
         self.stay: nn.Parameter | None = None  # log-odds
         if categorical:
+            # Among the others in a softmax.
             odds = math.log(persistence / (1 - persistence) * max(switch_dim - 1, 1)) if persistence else 0.0
             self.stay = nn.Parameter(odds * torch.eye(switch_dim))
         elif persistence:
+            # Slow dimensions beside fast ones.
             self.stay = nn.Parameter(torch.full((switch_dim,), persistence).logit() + torch.linspace(0, 3, switch_dim))
 
     def forward(

@@ -32,9 +32,9 @@ class SeriesParameters(nn.Module):
         if self.series is None:
             deviation = torch.zeros_like(self.population).expand(len(series), -1)
         else:
-            deviation = nn.functional.pad(self.series, (0, 0, 1, 0))[series]
+            deviation = nn.functional.pad(self.series, (0, 0, 1, 0))[series]  # the unknown series deviates by nothing
         for table, category in zip(self.categories, categories.unbind(-1), strict=True):
-            deviation = deviation + nn.functional.pad(table, (0, 0, 1, 0))[category + 1]
+            deviation = deviation + nn.functional.pad(table, (0, 0, 1, 0))[category + 1]  # nor does an unknown category
         return self.population + deviation
 
 

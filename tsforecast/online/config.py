@@ -99,13 +99,14 @@ class Stream:
             counts: How often each target counts; None for once. In the statistics every row counts once.
         """
         statistics, inputs = self.statistics, []
-        for row in rows:
+        for row in rows:  # each by the statistics until then, as one at a time
             statistics, scaled = statistics.standardise(row)
             inputs.append(scaled)
-        points = torch.stack(inputs).nan_to_num()
+        points = torch.stack(inputs).nan_to_num()  # a missing feature counts as its mean, which is 0
+        # A saved stream goes on with the same numbers.
         generator = torch.Generator().manual_seed(_scramble(self.config.learner.seed, self.steps + 1))
         missing = target.isnan()
-        observed = ~missing if bool(missing.any()) else None
+        observed = ~missing if bool(missing.any()) else None  # learners are faster without a mask
         belief = self.learner.update(self.belief, points, target, observed, generator, counts)
         after = dataclasses.replace(self, belief=belief, statistics=statistics, steps=self.steps + 1)
         return after.later(float(len(rows)) if dt is None else dt)
@@ -123,7 +124,7 @@ class Stream:
         return Expectation(torch.cat([part.mean for part in parts]), torch.cat([part.variance for part in parts]))
 
     def _predict(self, rows: Tensor, spread: bool) -> Expectation:
-        inputs = self.statistics.standardise(rows)[1].nan_to_num()
+        inputs = self.statistics.standardise(rows)[1].nan_to_num()  # a prediction teaches the statistics nothing
         return self.learner.expect(self.belief, inputs, spread)
 
     def probabilities(self, rows: Tensor) -> Tensor:
@@ -171,7 +172,7 @@ class Stream:
         """
         if (inputs, outputs) == self.sizes[-1]:
             return self
-        seed = _scramble(self.config.learner.seed, -len(self.sizes))
+        seed = _scramble(self.config.learner.seed, -len(self.sizes))  # negative: never that of a step
         larger, network = self.config.build(inputs, outputs, self.learner.likelihood, seed), self.learner.network
         if isinstance(network, Leading):
             larger = larger.with_network(Leading(larger.network, network.outputs))
@@ -256,7 +257,7 @@ class OnlineConfig:
         """
         learner = self.build(inputs, outputs, likelihood, self.learner.seed)
         try:
-            belief = learner.drift(learner.init(), 1.0)
+            belief = learner.drift(learner.init(), 1.0)  # as for any other step, a unit of time passes before the first
         except TypeError as error:
             raise ValueError(
                 f"expected a drift that learner {self.learner.learner!r} takes, got {self.learner.drift!r}: {error}"
@@ -286,7 +287,7 @@ class OnlineConfig:
         layers: list[nn.Module] = []
         for fan_in, fan_out in itertools.pairwise((inputs, *self.hidden, outputs)):
             layer = nn.utils.skip_init(nn.Linear, fan_in, fan_out, dtype=torch.float64)
-            bound = fan_in**-0.5 if self.hidden else 0.0
+            bound = fan_in**-0.5 if self.hidden else 0.0  # without hidden units nothing has to break a symmetry
             for parameter in layer.parameters():
                 nn.init.uniform_(parameter, -bound, bound, generator=generator)
             layers += [layer, ACTIVATIONS[self.activation]()]

@@ -34,7 +34,9 @@ class FeatureColumns:
         if not new:
             return self
         count = len(self.places) + len(new)
+        # Doubled, so that a learner grows rarely.
         capacity = self.capacity if count <= self.capacity else max(2 * self.capacity, count)
+        # Names of several types have no order of their own.
         new.sort(key=lambda name: (type(name).__name__, repr(name)))
         added = {name: place for place, name in enumerate(new, len(self.places))}
         return FeatureColumns({**self.places, **added}, capacity)

@@ -34,7 +34,7 @@ class AbstractMatrixLearner(EstimatorSettings, BaseEstimator, abc.ABC):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = True  # a missing value counts as the mean
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -65,7 +65,7 @@ class AbstractMatrixLearner(EstimatorSettings, BaseEstimator, abc.ABC):
         check_non_negative(counts, "sample_weight")
         if counts.shape != (len(rows),):
             raise ValueError(f"expected a sample_weight for each of {len(rows)} rows, got shape {counts.shape}")
-        kept = counts > 0
+        kept = counts > 0  # a weight of 0 is as if the row were not there
         if not (empty or kept.any()):
             raise ValueError(
                 "expected a sample_weight that is not zero, got zeros alone: there is nothing to learn from"

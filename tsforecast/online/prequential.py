@@ -35,7 +35,7 @@ def advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
     Raises:
         ValueError: If features or target are not as expected, or time falls; the message names the item.
     """
-    began = time.perf_counter()
+    began = time.perf_counter()  # reading the stream is not the learner's time
     try:
         after, row = _advance(setup, progress, item)
     except ValueError as error:
@@ -55,6 +55,7 @@ def _advance(setup: Setup, progress: Progress, item: Observation) -> tuple[Progr
         raise ValueError(f"expected the features of {item.key!r} before, or with, its target")
     columns = progress.columns
     if columns is None:
+        # In reserve: to grow, a learner is made anew.
         columns = FeatureColumns({}, setup.features or max(8, 2 * len(values)))
     columns = columns.reserve(values)
     row = columns.row(values)
@@ -75,6 +76,7 @@ def _settle(setup: Setup, progress: Progress, item: Observation) -> tuple[Progre
     row, made = waiting.pop(item.key)
     assert progress.stream is not None
     assert progress.columns is not None
+    # Columns may have come since.
     row = torch.nn.functional.pad(row, (0, progress.columns.capacity - row.shape[-1]), value=math.nan)
     stream = _pass_time(progress.stream, progress, item, 0.0)
     progress = dataclasses.replace(_clock(progress, item), stream=stream, waiting=waiting)
@@ -88,7 +90,7 @@ def _pass_time(stream: Stream, progress: Progress, item: Observation, step: floa
     gap = item.time.timestamp() - progress.time
     if gap < 0:
         raise ValueError(f"expected time stamps that do not fall, got {item.time} after a later one")
-    unit = progress.unit or gap
+    unit = progress.unit or gap  # the first gap is one step
     return stream.later(gap / unit) if gap > 0 else stream
 
 
@@ -107,7 +109,7 @@ def _classes(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
     if not known:
         return torch.zeros(0)
     p = stream.probabilities(row)[0, :known]
-    return p / p.sum()
+    return p / p.sum()  # classes in reserve have outputs, too
 
 
 def _number(progress: Progress, stream: Stream, row: Tensor) -> Tensor:
@@ -128,7 +130,7 @@ def _learn(
     setup: Setup, progress: Progress, stream: Stream, row: Tensor, target: Tensor
 ) -> tuple[Stream, tuple[tuple[Tensor, Tensor], ...]]:
     """Return the stream, which learns where a block is full, and what waits for the rest of its block."""
-    pending = (*progress.pending, (row, target))
+    pending = (*progress.pending, (row, target))  # a tuple: the progress before must not change
     if len(pending) < setup.block:
         return stream, pending
     width = stream.sizes[-1][0]  # columns may have come since
@@ -152,10 +154,11 @@ def _classify(
     place = labels.places.get(item.target, len(made))
     if place < len(made):  # a class that nobody has seen cannot be predicted
         wrong = float(best != place)
-        loss = abs(math.log(max(made[place].item(), 1e-12)))
+        loss = abs(math.log(max(made[place].item(), 1e-12)))  # one sure error must not make the mean infinite
         found |= {"log_loss": loss, "error": wrong}
         sums = sums + sums.new_tensor([loss, wrong] + [0.0] * (NUM_SUMS - 2))
         bins = bins.clone()
+        # A probability of 1 is in the last bin.
         bins[min(int(made[best] * BINS), BINS - 1)] += bins.new_tensor([1.0, made[best].item(), 1 - wrong])
         scored += 1
     after = labels.reserve([item.target])
@@ -184,11 +187,13 @@ def _regress(
             loss, within = 0.0, [0.0] * len(INTERVALS)
             if sd > 0:
                 z = (value - mean) / sd
+                # One wild value must not make the mean infinite.
                 loss = min(0.5 * z * z, LARGEST) + math.log(sd) + 0.5 * math.log(2 * math.pi)
                 share = 100 * math.erf(abs(z) / math.sqrt(2))
                 within = [float(share <= w) for w in INTERVALS]
                 found["log_loss"] = loss
             found["error"] = value - mean
+            # Predictions without a spread have no log-loss.
             sums = sums + sums.new_tensor([loss, (value - mean) ** 2, *within, float(sd <= 0)])
             scored += 1
     if value == value:

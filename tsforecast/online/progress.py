@@ -98,7 +98,7 @@ def begin(setup: Setup) -> Progress:
         items=0,
         scored=0,
         seconds=0.0,
-        time=math.nan,
+        time=math.nan,  # no gap before the first observation: comparisons with NaN are false
         unit=setup.unit,
         sums=torch.zeros(NUM_SUMS, dtype=torch.float64),
         bins=torch.zeros(BINS, 3, dtype=torch.float64),

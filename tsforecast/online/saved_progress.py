@@ -67,8 +67,10 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
             expect_like(payload["statistics"], _tensors(Statistics.empty(len(payload["statistics"][0]))), "statistics")
             if capacity != len(payload["statistics"][0]):
                 raise ValueError(f"expected statistics of {capacity} columns")
+            # A belief says nothing of the network that it belongs to.
             stream = _grown(setup, columns, labels, payload["sizes"])
             leaves, spec = pytree.tree_flatten(stream.belief)
+            # A file may hold anything: shapes and types are those of the learner.
             expect_like(payload["belief"], leaves, "belief")
             if setup.classes and labels.places:
                 stream = stream.with_outputs(len(labels.places))
@@ -108,6 +110,7 @@ def _grown(setup: Setup, columns: FeatureColumns, labels: FeatureColumns, sizes:
     fits = fits and sizes[-1] == [columns.capacity, max(labels.capacity, 1)]
     for before, after in itertools.pairwise(sizes):
         ratios = [b / a for a, b in zip(before, after, strict=True)]
+        # Sizes only ever double, so a file cannot ask for a network without end.
         fits = fits and min(ratios) >= 1 and max(ratios) >= 2
     for (places, capacity), first in zip(map(dataclasses.astuple, (columns, labels)), sizes[0], strict=True):
         fits = fits and len(places) <= capacity <= max(first, 2 * len(places))

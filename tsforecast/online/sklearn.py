@@ -95,9 +95,10 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
     def _learn(
         self, rows: Tensor, labels: NDArray[Any], counts: Tensor | None, passes: int
     ) -> "BayesianOnlineClassifier":
-        unknown = np.setdiff1d(labels, self.classes_)
+        unknown = np.setdiff1d(labels, self.classes_)  # `searchsorted` would give them a neighbour's number
         if len(unknown):
             raise ValueError(f"expected labels to be among {self.classes_}, got {unknown}")
+        # Classes are sorted.
         target = torch.tensor(np.searchsorted(self.classes_, labels), dtype=rows.dtype).unsqueeze(-1)
         for part, its_target, its_counts in self._blocks(rows, target, counts, passes):
             self._stream = self._stream.learn(part, its_target, counts=its_counts)

@@ -131,12 +131,12 @@ def delayed(items: Iterable[Observation], delay: int | pd.Timedelta) -> Iterator
             raise ValueError(f"expected observations with a time, for a delay of {delay}; name its column by --time")
         else:
             place = item.time
-        while due and due[0][0] <= place:
+        while due and due[0][0] <= place:  # all that is due before the next prediction
             moment, late = due.popleft()
             # With a delay in observations, the target comes at the time of the observation before.
             yield replace(late, time=now if isinstance(delay, int) else moment)
         now = item.time
-        yield replace(item, target=None, key=number)
+        yield replace(item, target=None, key=number)  # its number is a key that no column gives
         if item.target is not None:
             due.append((place + delay, Observation({}, item.target, None, number, item.place)))
     for moment, late in due:
@@ -165,8 +165,9 @@ def read_stream(
             chunks: Iterable[pd.DataFrame] = [read_parquet(path)]
         else:
             check_packed(path)
+            # So that a file may be longer than memory.
             parts = pd.read_csv(path, chunksize=_CHUNK, low_memory=False, keep_default_na=False, na_values=[""])
-            kinds: dict[Hashable, bool] = {}
+            kinds: dict[Hashable, bool] = {}  # of the whole file: a chunk may hold nothing but words
             chunks = (_checked(part, kinds) for part in parts)
         count = 0
         for chunk in chunks:
@@ -269,10 +270,11 @@ def _observation(row: dict[str, Any], names: tuple[str, str | None, str | None],
             raise ValueError(f"{place}: expected a time stamp in {time!r} ({error})") from error
         if not isinstance(stamp, pd.Timestamp):
             raise ValueError(f"{place}: expected a time stamp in {time!r}, got none")
+        # Times with and without a zone cannot be compared.
         stamp = stamp.tz_convert(None) if stamp.tzinfo is not None else stamp
     if key is None:
         return Observation(row, value, stamp, place=place)
     label = row.pop(key, None)
-    if not isinstance(label, str | int | float) or label != label:
+    if not isinstance(label, str | int | float) or label != label:  # a NaN equals no key
         raise ValueError(f"{place}: expected a text or number in {key!r}, got {label!r}")
     return Observation(row, value, stamp, label, place)

@@ -21,7 +21,7 @@ class JumpChain:
     def generator(self) -> Float[Tensor, "regime regime"]:
         """Return Q: rates beside the diagonal, and rows that sum to zero."""
         rates = self.log_rates.exp()
-        rates = rates - torch.diag(rates.diagonal())
+        rates = rates - torch.diag(rates.diagonal())  # the parameters on the diagonal are not read
         return rates - torch.diag(rates.sum(-1))
 
     def transition(self, gaps: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch regime regime"]:
@@ -33,8 +33,9 @@ class JumpChain:
             gaps: Times that pass, at least 0.
         """
         distinct, place = torch.unique(gaps, return_inverse=True)
+        # Rounding leaves entries just below 0.
         probability = torch.linalg.matrix_exp(self.generator * distinct[:, None, None]).clamp_min(0.0)
-        return (probability / probability.sum(-1, keepdim=True))[place]
+        return (probability / probability.sum(-1, keepdim=True))[place]  # and rows not quite of sum 1
 
     @property
     def stationary(self) -> Float[Tensor, " regime"]:

@@ -156,6 +156,7 @@ class Rotations(AbstractSDE):
         cos, sin = kept * angle.cos(), kept * angle.sin()
         noise = self.variance * decayed(2 * self._rate, gaps)
         matrix = block_diagonal(_square([cos, sin, -sin, cos]).unbind(-3))
+        # A rotation leaves a round covariance as it is.
         noise = torch.diag_embed(noise.unsqueeze(-1).expand(*noise.shape, self.size))
         return LinearGaussian(matrix, noise.new_zeros(self.size), noise)
 
@@ -169,7 +170,8 @@ def harmonic_weights(count: int, like: Tensor) -> Float[Tensor, " harmonic"]:
 def decayed(rate: Float[Tensor, "*#batch"], gaps: Float[Tensor, "*#batch"]) -> Float[Tensor, "*batch"]:
     """Return int_0^g exp(-rate s) ds = (1 - exp(-rate g)) / rate, to the last digits also for a rate of zero."""
     product = rate * gaps
-    safe = torch.where(product > 1e-5, product, 1.0)
+    safe = torch.where(product > 1e-5, product, 1.0)  # twice: the unused branch would have a gradient of NaN
+    # The next term, x^3 / 24, is below 1e-16.
     return gaps * torch.where(product > 1e-5, -torch.expm1(-safe) / safe, 1 - product / 2 + product.square() / 6)
 
 

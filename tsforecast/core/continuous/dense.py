@@ -56,7 +56,9 @@ class DenseSDE(AbstractSDE):
         noise + A noise A'. Equal gaps are computed once.
         """
         distinct, place = torch.unique(gaps, return_inverse=True)
+        # Of the longest gap: all are halved as often.
         size, reach = self.size, float(distinct.max() * torch.linalg.matrix_norm(self.drift.detach(), ord=1))
+        # Each step has a norm of at most 1/2.
         doublings = min(max(math.ceil(math.log2(max(reach, 0.5) / 0.5)), 0), _MOST_DOUBLINGS)
         step = (distinct / 2**doublings)[:, None, None]
         above = torch.cat([self.drift, self.diffusion], -1)

@@ -93,6 +93,7 @@ class Matern(AbstractSDE):
         """
         rate, size = self._rate, self.size
         eye = torch.eye(size, dtype=rate.dtype, device=rate.device)
+        # A companion matrix of one root is a single Jordan block.
         nilpotent, power = self.drift + rate[..., None, None] * eye, eye
         matrix, columns = eye, []
         for k in range(size):
@@ -113,5 +114,6 @@ def _moment(order: int, rate: Tensor, gaps: Tensor) -> Tensor:
     if order == 0:
         return decayed(rate, gaps)
     product = rate * gaps
+    # The closed form cancels for short gaps.
     share = torch.special.gammainc(product.new_tensor(order + 1.0), product)
     return math.factorial(order) * share / rate ** (order + 1)

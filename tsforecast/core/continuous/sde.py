@@ -112,11 +112,11 @@ def over_gaps(
     Raises:
         ValueError: If a gap is below zero or not finite.
     """
-    if not bool((gaps >= 0).all() & gaps.isfinite().all()):
+    if not bool((gaps >= 0).all() & gaps.isfinite().all()):  # backwards in time a covariance is not positive
         raise ValueError(f"expected gaps of at least 0, got {float(gaps[~((gaps >= 0) & gaps.isfinite())][0])}")
     moved = sde.discretise(gaps)
     ndim = gaps.ndim
-    matrix = sde.readout.unsqueeze(-2) if emission is None else emission
+    matrix = sde.readout.unsqueeze(-2) if emission is None else emission  # one target reads the sum
     offset = noise.new_zeros(noise.shape[-1]) if offset is None else offset
     lead = lambda x, event: x.reshape(*[1] * (ndim + event - x.ndim), *x.shape)  # noqa: E731
     return LinearSystem(

@@ -40,7 +40,7 @@ _TIMEOUT_SECONDS = 120
 
 def is_ready() -> bool:
     """Whether steps go through the program: it was built, now or earlier, and is not switched off."""
-    return loaded() is not None
+    return loaded() is not None  # a compilation takes some seconds, and one that hangs must not hold up a training
 
 
 def build() -> bool:
@@ -65,7 +65,7 @@ def build() -> bool:
         _FAILED.append(f"{shlex.join(command)} cannot compile it: {getattr(error, 'stderr', None) or error}")
         _warn(_FAILED[0])
         return False
-    loaded.cache_clear()
+    loaded.cache_clear()  # it has answered that there is none
     if not is_ready():
         _FAILED.append("what was built cannot be loaded")
     return is_ready()
@@ -82,7 +82,7 @@ def _is_off() -> bool:
 
 def compiler() -> list[str] | None:
     """Return the command of the C++ compiler, of the environment variable CXX or the first that is found."""
-    given = shlex.split(os.environ.get("CXX", ""))
+    given = shlex.split(os.environ.get("CXX", ""))  # Windows has no `getuid`, no `flock` and other flags
     for words in [given] if given else [["c++"], ["g++"], ["clang++"]]:
         path = shutil.which(words[0])
         if path is not None:
@@ -130,7 +130,7 @@ def _refusal(program: pathlib.Path) -> str | None:
         if not is_right(status.st_mode) or status.st_uid != os.getuid() or writers:
             return f"{path} is not loaded: others than its owner, who must be you, can write it"
     if _digest(program) != program.stem.rpartition("-")[2]:
-        return f"{program} is not loaded: it is damaged"
+        return f"{program} is not loaded: it is damaged"  # not `stat`: a link could lead to somebody else's file
     return None
 
 
@@ -143,7 +143,7 @@ def _key() -> str:
     words = [*_FLAGS, *_MATHS, *_vectors(), platform.system(), platform.machine()]
     digest = hashlib.sha256("\0".join(words).encode())
     for name in _SOURCES:
-        digest.update((_HERE / name).read_bytes())
+        digest.update((_HERE / name).read_bytes())  # headers, too: a program of older ones must not be loaded
     return digest.hexdigest()[:16]
 
 
@@ -154,13 +154,13 @@ def _vectors() -> tuple[str, ...]:
 def _compile(command: list[str]) -> None:
     """Compile to a private file, then move it to its place; use several threads if the compiler can."""
     folder = extensions_folder() / "tsforecast"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)  # in the key too: machines of several kinds may share a home folder
     folder.chmod(0o700)
     with _workspace(folder) as workspace:
         made = workspace / "filters.so"
         words = [*command, *_FLAGS, *_MATHS, *_vectors(), str(_HERE / "filters.cpp"), "-o", str(made)]
         run = functools.partial(
-            subprocess.run,
+            subprocess.run,  # a folder that others can write is refused by `loaded`
             check=True,
             capture_output=True,
             text=True,
@@ -170,8 +170,8 @@ def _compile(command: list[str]) -> None:
         )
         try:
             run([*words, "-fopenmp"])
-        except subprocess.CalledProcessError:
-            run(words)
+        except subprocess.CalledProcessError:  # a compiler without OpenMP
+            run(words)  # what a killed compiler leaves behind, the next build removes
         made.chmod(0o700)
         for program in _built():
             if _refusal(program) is not None:
@@ -181,13 +181,14 @@ def _compile(command: list[str]) -> None:
 
 @contextlib.contextmanager
 def _workspace(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    # In one step: nobody loads half a file.
     """Make an empty folder beside the program, and remove the folders of killed builds.
 
     Builds share a lock, so a free lock means that none is running. A lock ends with its process.
     """
     import fcntl
 
-    lock = os.open(folder, os.O_RDONLY)
+    lock = os.open(folder, os.O_RDONLY)  # on the folder itself: no file is left of it
     try:
         with contextlib.suppress(OSError):  # others build, or there are no locks here
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,4 +211,4 @@ def _warn(reason: str) -> None:
 
 # Why it could not be built in this process, and what was said.
 _FAILED: list[str] = []
-_WARNED: set[str] = set()
+_WARNED: set[str] = set()  # compilers may print pages

@@ -61,6 +61,7 @@ def serves(
         largest: The largest of the sizes.
         fewest: The least number of filters.
     """
+    # A recording of torch's operations would miss the call.
     if count < fewest or max(sizes) > largest or min(sizes) == 0 or loaded() is None or is_recorded():
         return False
     dtype = numbers[0].dtype if numbers[0] is not None else None
@@ -71,8 +72,10 @@ def serves(
         for x in given:
             if x is None:
                 continue
+            # A lazily negated tensor stores the numbers without their sign.
             if x.dtype is not expected or not x.is_cpu or x.is_neg():
                 return False
+            # Such tensors have no memory of their own, or a tangent that the program would drop.
             if transforms and (is_wrapped(x) or has_tangent(x)):
                 return False
     return True
@@ -114,14 +117,14 @@ def call(name: str, count: int, sizes: tuple[int, ...], *tensors: Tensor | None)
             )
         pointers.append(x.data_ptr())
     threads = max(1, min(torch.get_num_threads(), count // _FILTERS_PER_THREAD))
-    numbers = (count, *sizes[:2], threads, *sizes[2:])
+    numbers = (count, *sizes[:2], threads, *sizes[2:])  # the program reads the threads behind the two sizes
     return function((ctypes.c_int64 * len(numbers))(*numbers), (ctypes.c_void_p * len(pointers))(*pointers))
 
 
 @functools.cache
 def _function(program: ctypes.CDLL, name: str, dtype: torch.dtype) -> tuple[Any, list[torch.dtype]]:
     """Return a function of the program, and the types behind its pointers."""
-    function = getattr(program, f"{name}_{_NAMES[dtype]}")
+    function = getattr(program, f"{name}_{_NAMES[dtype]}")  # C has no templates: each type is a function
     function.restype = ctypes.c_int64
     return function, [_TYPES.get(letter, dtype) for letter in _POINTERS[name].replace(" ", "")]
 
@@ -139,8 +142,10 @@ def anew(
 ) -> list[Tensor | None]:
     """Return the cotangents by torch's own operations, so that they can be differentiated again."""
     with torch.enable_grad():
+        # Views: the same tensor may be given twice, with a cotangent for each.
         views = [x.view_as(x) if need and x is not None else x for x, need in zip(inputs, needs, strict=True)]
         outputs = reference(*views)
+    # The program also returns failures, which the reference does not.
     pairs = [(x, bar) for x, bar in zip(outputs, bars, strict=False) if bar is not None and x.requires_grad]
     wanted = [x for x, need in zip(views, needs, strict=True) if need and x is not None]
     gradients = iter(

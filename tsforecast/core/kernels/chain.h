@@ -26,8 +26,8 @@ template <class T> static int64_t chain_forward(const int64_t* sizes, void** p) 
         const uint8_t* seen = c.mask ? c.mask + place * k : nullptr;
         const T *e = c.noise.at(t, b), *f = c.cross.at(t, b), *matrix = c.matrix.at(t, b);
         T* kept = tape ? tape + (b * c.blocks + t) * size : nullptr;
-        if (t == 0 || c.matrix.block) h.set(matrix, k, n, h_, np);
-        if (!c.crossed) mover.move(c, t, b, now, false);
+        if (t == 0 || c.matrix.block) h.set(matrix, k, n, h_, np);  // shared by all blocks, it is searched for zeros once
+        if (!c.crossed) mover.move(c, t, b, now, false);  // without `cross` the rows read the state after the move
         if (kept && c.keep_moments) {
           write(kept + k * (k + n + columns), now.cov, np, n, n);
           for (int i = 0; i < columns; ++i) std::memcpy(kept + k * (k + n + columns) + n * (n + i), now.mean + i * np, sizeof(T) * n);
@@ -52,6 +52,7 @@ template <class T> static int64_t chain_forward(const int64_t* sizes, void** p) 
         for (int i = 0; seen && i < k; ++i) {
           if (seen[i]) continue;
           clear(gain + i * np, np);
+          // Independent of all others with variance 1, so one factorisation serves any pattern.
           for (int j = 0; j < k; ++j) s[i * kp + j] = s[j * kp + i] = i == j;
         }
         info[place] = factorise(k, s, inverse, kp);
@@ -59,7 +60,7 @@ template <class T> static int64_t chain_forward(const int64_t* sizes, void** p) 
           for (int64_t later = t; later < c.blocks; ++later) {
             const int64_t first = (later * c.groups + b) * k * columns;
             for (int i = 0; i < k * columns; ++i) terms[first + i] = NAN;
-            if (later > t) info[later * c.groups + b] = 0;
+            if (later > t) info[later * c.groups + b] = 0;  // the first failure alone is named
           }
           break;
         }
@@ -71,6 +72,7 @@ template <class T> static int64_t chain_forward(const int64_t* sizes, void** p) 
             terms[(place * k + i) * columns + j] = T(-0.5) * (z[j * kp + i] * z[j * kp + i] + (!seen || seen[i] ? log_2pi<T> : 0)) - std::log(s[i * kp + i]);
         }
         take_off(c, w, z, now);
+        // The asymmetry of rounding grows slowly: a pass every eighth block is enough.
         if (t % 8 == 7 || t == c.blocks - 1) symmetrise(now.cov, n, np);
         if (!kept) continue;
         write(kept, inverse, kp, k, k);
@@ -110,6 +112,7 @@ template <class T> static int64_t chain_backward(const int64_t* sizes, void** p)
         return out[which].data ? out[which].data + (t * out[which].block * c.groups + b) * widths[which] : nullptr;
       };
       for (int i = 0; i < n; ++i)
+        // Covariances are symmetric, so only the symmetric part of their cotangent acts; the products below rely on it.
         for (int j = 0; j < n; ++j) bar.cov[i * np + j] = T(0.5) * (cov_bar[(b * n + i) * n + j] + cov_bar[(b * n + j) * n + i]);
       read_means(bar.mean, np, mean_bar + b * n * columns, n, columns);
       for (int64_t t = c.blocks - 1; t >= 0; --t) {
@@ -145,7 +148,7 @@ template <class T> static int64_t chain_backward(const int64_t* sizes, void** p)
         }
         product<T, true>(k, k, n, 1, inverse, kp, w_bar, np, g, np, false);
         factor_cotangent(k, K, inverse, work, s_bar, kp);
-        for (int i = 0; seen && i < k; ++i) {
+        for (int i = 0; seen && i < k; ++i) {  // a masked row had no influence
           if (seen[i]) continue;
           clear(g + i * np, np);
           for (int j = 0; j < columns; ++j) r[j * kp + i] = 0;
@@ -241,6 +244,7 @@ template <class T> static int64_t chain_backward(const int64_t* sizes, void** p)
           if (phi_to) {
             if (t > 0) {
               const T *last = kept - size, *old = last + k * (k + n + columns);
+              // The move began at the moments behind the block before: they are made anew from its tape, not kept beside it.
               read_copy(source.cov, np, old, n, n);
               for (int i = 0; i < columns; ++i)
                 for (int j = 0; j < n; ++j) source.mean[i * np + j] = old[n * (n + i) + j];

@@ -79,6 +79,7 @@ def chain_cotangents(
     inputs, numbers = _numbers(weights, True, keep_moments, tuple(parameters))
     rows_bar = torch.empty_like(weights, memory_format=torch.contiguous_format) if needs[0] else None
     grads = [
+        # One for each group, since threads add to their own; summed by the caller.
         x.new_zeros(x.shape[0], group, *x.shape[2:]) if need and x is not None else None
         for x, need in zip(parameters, needs[1:], strict=True)
     ]
@@ -100,12 +101,13 @@ def _numbers(
     assert matrix is not None
     assert state_noise is not None
     state = matrix.shape[-1]
-    kind = 0 if transition is None else _form(transition)
+    kind = 0 if transition is None else _form(transition)  # IDENTITY, DIAGONAL or DENSE of chain_moves.h
     whole = [None if x is None else x.contiguous() for x in parameters]
     strides: list[int] = []
     for x in whole:
         each = 0 if x is None else x.shape[-2] * x.shape[-1]
         strides += [
+            # A stride of 0 reads the same block or group again.
             0 if x is None or x.shape[0] == 1 else x.shape[1] * each,
             0 if x is None or x.shape[1] == 1 else each,
         ]
@@ -116,6 +118,7 @@ def _numbers(
 
 def _form(x: Tensor) -> int:
     """Return 1 for a diagonal, given as a column, and 2 for a matrix."""
+    # A state of size 1 is called a matrix: both forms are the same then.
     return 1 if x.shape[-1] == 1 and x.shape[-2] > 1 else 2
 
 

@@ -43,6 +43,7 @@ template <class T> struct Rows {
     for (int i = 0; i < k && sparse; ++i)
       for (int j = 0; j < n; ++j)
         if (matrix[i * n + j] != 0) {
+          // Entry by entry pays for matrices that are mostly zeros, such as those of components.
           if (4 * count >= k * n) { sparse = false; break; }
           row[count] = i, column[count] = j, value[count++] = matrix[i * n + j];
         }
@@ -98,7 +99,7 @@ template <class T> struct Mover {
     if (c.kind == DENSE) {
       const T* f = read(phi, np, given, n, n);
       if (!adjoint) {
-        if (t == 0 || c.transition.block) transpose(turned, np, f, np, n, n);
+        if (t == 0 || c.transition.block) transpose(turned, np, f, np, n, n);  // shared by all blocks, it is turned once
         product<T, false>(n, n, n, 1, f, np, to.cov, np, x, np, false);
       } else {
         product<T, true>(n, n, n, 1, f, np, to.cov, np, x, np, false);

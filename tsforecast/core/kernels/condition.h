@@ -53,6 +53,7 @@ template <class T> struct Update {
     clear(w_bar, k * np);
     if (cov_bar) {
       for (int i = 0; i < n; ++i)
+        // P - w'w depends on w twice: P_bar + P_bar'.
         for (int j = 0; j < n; ++j) sum[i * np + j] = cov_bar[i * n + j] + cov_bar[j * n + i];
       product<T, false>(k, n, n, -1, w, np, sum, np, w_bar, np, false);
     }
@@ -117,16 +118,17 @@ template <class T> static int64_t condition_backward(const int64_t* sizes, void*
     EACH_FILTER {
       const uint8_t* mask = seen ? seen + b * k : nullptr;
       const T bar = log_bar ? log_bar[b] : 0;
-      f.factor(among + b * k * k, cross + b * k * n, mask);
+      f.factor(among + b * k * k, cross + b * k * n, mask);  // factorised anew, so that nothing but the inputs is kept
       for (int i = 0; i < k; ++i) f.r[i] = !mask || mask[i] ? residual[b * k + i] : 0;
       f.whiten();
       clear(f.K, k * f.kp);
       for (int i = 0; i < k; ++i) {
-        f.K[i * f.kp + i] = -bar;
+        f.K[i * f.kp + i] = -bar;  // L'L_bar for the -log|L| of the density
         f.z_bar[i] = -bar * f.z[i];
       }
       f.cotangents(mean_bar ? mean_bar + b * n : nullptr, cov_bar ? cov_bar + b * n * n : nullptr);
       f.factor_bar();
+      // What is missing was replaced by constants.
       for (int i = 0; mask && i < k; ++i) {
         if (mask[i]) continue;
         f.r[i] = 0;

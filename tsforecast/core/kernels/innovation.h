@@ -111,7 +111,7 @@ template <class T> struct Motion {
       const T own = factors[i];
       for (int v = 0; v < c.np; v += width<T>)
         store(p + i * c.np + v, load(p + i * c.np + v) * (splat<T>(own) * load(factors + v)));
-      for (int j = 0; j < c.n; ++j)
+      for (int j = 0; j < c.n; ++j)  // rows of damped states had this factor above
         if (!is_damped[j]) p[j * c.np + i] *= own;
       m[i] *= own;
     }
@@ -241,7 +241,7 @@ template <class T, int VECTORS> static int64_t innovation_cotangents(const Innov
           std::memcpy(w, kept, sizeof(T) * n);
           // u = G w, then the cotangents of w and z, and by them those of P h, the variance and the residual
           Vector<T> along = {}, across = {};
-          for (int v = 0; v < np; v += width<T>) {
+          for (int v = 0; v < np; v += width<T>) {  // two sums: each addition waits for the one before
             Vector<T> even = {}, odd = {};
             int i = 0;
             for (; i + 2 <= n; i += 2) {

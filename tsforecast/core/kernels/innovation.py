@@ -80,12 +80,12 @@ class _Series(torch.autograd.Function):
         own, error, mean, cov = new(steps, count), new(steps, count), new(count, states), new(count, states, states)
         tape = new(count, steps, (1 + damped) * states + damped + 2) if with_tape else None
         astray = call("innovation_forward", count, *_arguments(structure, inputs), own, error, mean, cov, tape)
-        if astray < 0:
+        if astray < 0:  # it has read nothing at such a position
             raise IndexError("expected every index of a season to be a position in its cycle, 0, 1, ..")
         if ctx is not None:
-            ctx.set_materialize_grads(False)
+            ctx.set_materialize_grads(False)  # an unused output has None for its cotangent, not zeros to multiply by
             ctx.save_for_backward(*inputs, *structure, tape)
-            ctx.mark_non_differentiable(tape)
+            ctx.mark_non_differentiable(tape)  # it is an output only to be kept for the adjoint
         return own, error, mean, cov, *(() if tape is None else (tape,))
 
     @staticmethod
@@ -107,9 +107,11 @@ class _Cotangents(torch.autograd.Function):
         count = values.shape[1]
         shapes = [(values.shape[0], count), *((len(x), count, *x.shape[2:]) for x in (noise, variance))]
         shapes += [(1, count, *x.shape[2:]) for x in (damping, mean, cov)]
+        # The program always writes the cotangent of the values.
         grads = [values.new_zeros(s) if need else None for s, need in zip(shapes, (True, *needs[1:]), strict=True)]
         call("innovation_backward", count, *_arguments(structure, inputs), tape, *bars, *grads)
         pairs = zip(grads, inputs, needs, strict=True)
+        # The program writes one for each series, also where they share a parameter.
         return tuple(None if g is None or x is None or not n else g.sum_to_size(x.shape) for g, x, n in pairs)
 
     @staticmethod

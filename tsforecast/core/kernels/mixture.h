@@ -12,11 +12,12 @@ typedef int32_t Halves __attribute__((vector_size(VECTOR_BYTES / 2)));
 
 // exp(x) between -708 and 708. Sums may be taken in any order, so no number is rounded by adding a large one.
 INLINE Row exponential(Row x) {
-  const Row end = splat(708.0);
+  const Row end = splat(708.0);  // beyond it the exponent of a double overflows
   x = x < -end ? -end : x > end ? end : x;
   const Halves whole = __builtin_convertvector(x * splat(1.4426950408889634074) + (x < 0 ? splat(-0.5) : splat(0.5)), Halves);
   const Row n = __builtin_convertvector(whole, Row);
   const Row r = x - n * splat(0.69314718055994530942);
+  // The Taylor series up to r^13: for |r| <= log(2) / 2 the rest is below 1e-17.
   Row sum = splat(1.0 / 6227020800);
   for (double factorial : {479001600.0, 39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0})
     sum = sum * r + splat(1 / factorial);
@@ -59,6 +60,7 @@ static double normal_quantile(double p) {
                              2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7};
   static const double f[] = {1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
                              7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15};
+  // A tail that underflowed would have an infinite score.
   const double tail = std::fmax(q < 0 ? p : 1 - p, std::numeric_limits<double>::min()), r = std::sqrt(-std::log(tail));
   const double x = r <= 5 ? ratio(r - 1.6, c, d) : ratio(r - 5, e, f);
   return q < 0 ? -x : x;
@@ -79,7 +81,7 @@ static void place(int map, double v, double& u, double& slope, double& bend) {
 static double restored(int map, double u) {
   if (map == PLAIN) return u;
   if (map == SYMSQRT) return u * (1 + 0.25 * std::fabs(u)) / 10;
-  return std::sinh(std::fmin(std::fmax(u, -700.0), 700.0)) / (map == SYMLOG ? 10 : 1);
+  return std::sinh(std::fmin(std::fmax(u, -700.0), 700.0)) / (map == SYMLOG ? 10 : 1);  // sinh overflows above 710
 }
 
 // A value, its standard normal score, and the first two terms of values by scores around it.
@@ -88,6 +90,7 @@ struct Point {
 };
 
 // The value of a score behind two points: a polynomial that goes through both with their terms.
+// Hermite's interpolation of fifth order, by divided differences.
 static double beyond(const Point& a, const Point& b, double score) {
   const double d = b.score - a.score, x = score - b.score, s = (b.v - a.v) / d, t = (b.first - s) / d, u = (s - a.first) / d;
   const double third = (b.second - t) / d, both = (t - u) / d, last = (u - a.second) / d;
@@ -124,6 +127,7 @@ struct Mixture {
         const Row half = splat(0.5), square = s * s, one = splat(1.0);
         auto below = [&](Row x) { const Row q = x * root; return clipped ? distribution(q, exponential(-q * q)) : one; };
         Row x;
+        // By the moments of a lognormal variable, cut off at 0 where values are clipped.
         if (map == ASINH || map == SYMLOG)
           x = half * (exponential(m + half * square) * below(m + square) - exponential(half * square - m) * below(m - square));
         else {
@@ -181,17 +185,21 @@ struct Mixture {
     double before = std::numeric_limits<double>::infinity();
     for (int round = 0; round < 200; ++round) {
       double probability, density, change;
-      at(v, normal > 0, probability, density, change);
+      at(v, normal > 0, probability, density, change);  // of the smaller tail: near 1 a probability has no digits left
       const double score = normal_quantile(probability) * (normal > 0 ? -1 : 1), error = score - normal;
       (error < 0 ? low : high) = v;
       const double unit = 0.39894228040143267794 * std::exp(-0.5 * score * score), rise = density / unit;
       const double bend = 0.5 * (change / unit + score * rise * rise) / rise;
       last = {v, score, 1 / rise, -bend / (rise * rise)};
+      // Halley's factor is bounded: far from the root the curvature says little.
       const double step = error / rise, next = v - step / std::fmax(1 - step * bend, 0.5);
       const bool is_inside = next >= low && next <= high;
+      // The error of the next step is of its third power.
       if (error == 0 || (std::fabs(error) < 1e-4 && is_inside)) return error == 0 ? v : next;
       if (high - low <= 4 * std::numeric_limits<double>::epsilon() * (std::fabs(low) + std::fabs(high))) return v;
+      // Halved by order of magnitude, since ends may be 1e300 apart.
       const double halved = std::sinh(0.5 * (std::asinh(10 * low) + std::asinh(10 * high))) / 10;
+      // Steps that do not halve the error are left to bisection.
       v = is_inside && std::fabs(error) < 0.5 * before ? next : halved;
       before = std::fabs(error);
     }
@@ -216,11 +224,13 @@ static int64_t mixture_quantiles(const int64_t* s, void** p) {
       const int64_t series = cell / steps, own = series * components * steps + cell % steps;
       m.fill(weight + series * components, mean + own, deviation + own, map, components, steps);
       double low, high, middle, unused;
+      // A quantile of a mixture lies between those of its components.
       m.ends(normal[levels - 1], unused, high, middle);
       m.ends(normal[0], low, unused, middle);
       Point last = {}, before = {};
       for (int64_t level = 0; level < levels; ++level) {
         const double x = normal[level] - last.score;
+        // Levels rise, so the last root and its slopes lead to the next.
         const double guess = level < 2 ? last.v + x * (last.first + x * last.second) : beyond(before, last, normal[level]);
         before = last;
         low = m.root(level && guess >= low && guess <= high ? guess : middle, normal[level], low, high, last);

@@ -32,7 +32,7 @@ def quantiles(
     tensors = _served(weight, mean, deviation, unit, maps, normal)
     if tensors is None:
         return None
-    order = normal.argsort()
+    order = normal.argsort()  # the program finds each quantile from the one below
     found = mean.new_empty(len(normal), len(mean), mean.shape[-1])
     sizes = len(maps), len(normal), mean.shape[-1]
     call("mixture_quantiles", mean[:, 0].numel(), sizes, *tensors, normal[order].contiguous(), found)
@@ -73,9 +73,9 @@ def _served(
 ) -> list[Tensor] | None:
     """Return the mixture as the program reads it; None where it does not serve."""
     numbers = weight, mean, deviation, unit
-    is_served = mean.dtype == torch.float64 and set(maps) <= set(MAPS)
+    is_served = mean.dtype == torch.float64 and set(maps) <= set(MAPS)  # tails and roots want float64
     is_served = is_served and serves(mean[:, 0].numel(), (1,), *numbers, other)
-    if not is_served or not bool((deviation > 0).all()):
+    if not is_served or not bool((deviation > 0).all()):  # it multiplies by their inverses
         return None
     kinds = torch.tensor([MAPS.index(name) for name in maps])
     return [x.contiguous() for x in (*numbers, kinds)]

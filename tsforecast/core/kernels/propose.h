@@ -59,6 +59,7 @@ template <class T> static int64_t propose_forward(const int64_t* sizes, void** p
       if (c && (!used || used[b])) {
         const T *cb = c + b * k, *Db = D + b * k;
         T square, log_q = 0;
+        // 2: the proposal's covariance, not the predictive one, cannot be factorised.
         info[b] = q.factor(among + b * k * k, mu + b * k, cb, Db, e2 + b * k, square) ? 0 : 2;
         if (info[b]) { ++failed; continue; }
         for (int i = 0; i < k; ++i) {

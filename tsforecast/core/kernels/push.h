@@ -56,7 +56,7 @@ template <class T> static int64_t push_backward(const int64_t* sizes, void** p) 
         for (int i = 0; i < k; ++i)
           for (int j = 0; j <= i; ++j) s[i * kp + j] = s[j * kp + i] = T(0.5) * (bar[i * k + j] + bar[j * k + i]);
         product<T, false>(k, k, n, 1, s, kp, c, np, x, np, true);
-        if (C_bar) product<T, false>(k, k, n, 2, s, kp, c, np, y, np, true);
+        if (C_bar) product<T, false>(k, k, n, 2, s, kp, c, np, y, np, true);  // C stands on both sides of C P C'
         if (q_bar && full) std::memcpy(q_bar + b * k * k, bar, sizeof(T) * k * k);
         if (q_bar && !full)
           for (int i = 0; i < k; ++i) q_bar[b * k + i] = bar[i * k + i];

@@ -11,6 +11,7 @@ static void smooth_chain(int64_t steps, int64_t cells, int states, const T* matr
                          const T* begin, T* weight, T* gain, T* pairs, T* later, T* ahead) {
   const int k = STATES ? STATES : states;
   const T* belief = begin;
+  // By probabilities divided by their sum, not by logarithms: no call of exp or log in a step.
   for (int64_t t = 0; t < steps; ++t) {
     const T* now = density + t * cells * k;
     T sum = 0;

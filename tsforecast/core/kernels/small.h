@@ -45,10 +45,11 @@ template <class T> struct Scratch {
   char* memory;
   size_t used = 0;
   explicit Scratch(size_t numbers) {
+    // Each of up to 64 takes is rounded up to a line of the cache.
     size_t bytes = (numbers * sizeof(T) + 63) / 64 * 64 + 64 * 64;
     memory = static_cast<char*>(std::aligned_alloc(64, bytes));
-    if (!memory) std::abort();
-    std::memset(memory, 0, bytes);
+    if (!memory) std::abort();  // no exception may leave a parallel region
+    std::memset(memory, 0, bytes);  // products read the padding of rows as zeros
   }
   ~Scratch() { std::free(memory); }
   Scratch(const Scratch&) = delete;
@@ -91,11 +92,13 @@ template <class T, bool TRANSPOSED>
 static void product(int rows, int inner, int columns, T alpha, const T* a, int lda, const T* b, int ldb, T* c, int ldc, bool add) {
   int j = 0, end = padded<T>(columns);
   for (; j + 2 * width<T> <= end; j += 2 * width<T>) {
+    // Twelve sums, two vectors of B and one of A fill fifteen of AVX2's sixteen registers.
     int i = tiles<T, TRANSPOSED, 6, 2>(0, rows, inner, alpha, a, lda, b + j, ldb, c + j, ldc, add);
     i = tiles<T, TRANSPOSED, 2, 2>(i, rows, inner, alpha, a, lda, b + j, ldb, c + j, ldc, add);
     tiles<T, TRANSPOSED, 1, 2>(i, rows, inner, alpha, a, lda, b + j, ldb, c + j, ldc, add);
   }
   if (j < end) {
+    // A single vector needs more rows: eight sums hide the latency of a multiply-add.
     int i = tiles<T, TRANSPOSED, 8, 1>(0, rows, inner, alpha, a, lda, b + j, ldb, c + j, ldc, add);
     i = tiles<T, TRANSPOSED, 2, 1>(i, rows, inner, alpha, a, lda, b + j, ldb, c + j, ldc, add);
     tiles<T, TRANSPOSED, 1, 1>(i, rows, inner, alpha, a, lda, b + j, ldb, c + j, ldc, add);
@@ -127,7 +130,7 @@ template <class T> INLINE void axpy(T* to, T x, const T* from, int end) {  // of
 template <class T> INLINE void apply_transposed(int rows, int columns, const T* a, int ld, const T* x, T* y) {
   const int end = padded<T>(columns);
   for (int j = 0; j < end; j += width<T>) {
-    Vector<T> even = {}, odd = {};
+    Vector<T> even = {}, odd = {};  // two sums: each addition waits for the one before
     int i = 0;
     for (; i + 2 <= rows; i += 2) {
       even += splat<T>(x[i]) * load(a + i * ld + j);
@@ -143,10 +146,11 @@ template <class T, bool ONE> INLINE int factorise_rows(int n, T* s, T* inverse, 
   const int ld = ONE ? width<T> : given;  // known to the compiler where a row is one vector
   for (int j = 0; j < n; ++j) {
     T *row = s + j * ld, *from = inverse + j * ld, d = row[j];
-    if (!(d > 0) || !std::isfinite(d)) return j + 1;
+    if (!(d > 0) || !std::isfinite(d)) return j + 1;  // a NaN fails too
     const T scale = T(1) / std::sqrt(d);
     for (int v = 0; v < ld; v += width<T>) store(row + v, load(row + v) * splat<T>(scale));
     for (int i = j + 1; i < n; ++i)
+      // From the vector with the diagonal on: only the upper triangle is read.
       for (int v = ONE ? 0 : i / width<T> * width<T>; v < ld; v += width<T>)
         store(s + i * ld + v, load(s + i * ld + v) - splat<T>(row[i]) * load(row + v));
     for (int v = 0; v < ld; v += width<T>) {
@@ -161,7 +165,7 @@ template <class T, bool ONE> INLINE int factorise_rows(int n, T* s, T* inverse, 
     }
     from[j] = scale;
   }
-  for (int j = 1; j < n; ++j)
+  for (int j = 1; j < n; ++j)  // callers multiply by U as a whole matrix
     for (int i = 0; i < j; ++i) s[j * ld + i] = 0;
   return 0;
 }
@@ -176,6 +180,7 @@ template <class T> INLINE void apply_lower(int n, const T* a, T* transposed, int
 }
 // The sum of the logarithms of positive numbers, several at a time.
 template <class T> INLINE T sum_of_logs(int n, const T* x, int stride) {
+  // So many floats, or roots of doubles, that their product stays within the range of a double: one logarithm for all.
   constexpr int several = sizeof(T) == 4 ? 6 : 2;
   double sum = 0;
   for (int i = 0; i < n; i += several) {
@@ -193,6 +198,7 @@ template <class T> INLINE void factor_cotangent(int n, T* k, const T* inverse, T
   product<T, false>(n, n, n, T(1), work, ld, inverse, ld, s_bar, ld, false);
 }
 
+// Static: a thread takes its filters in order, so `innovation.h` finds the gains of the one before.
 #define EACH_FILTER _Pragma("omp for schedule(static)") for (int64_t b = 0; b < count; ++b)
 #define THREADS _Pragma("omp parallel num_threads(threads) if (threads > 1)")
 #define COUNTING_THREADS _Pragma("omp parallel num_threads(threads) if (threads > 1) reduction(+ : failed)")

@@ -92,7 +92,7 @@ def flat_all(tensors: Sequence[Tensor | None], batch: torch.Size, events: Events
 
 def keep(ctx: Any, inputs: tuple[Tensor | None, ...], kept: tuple[Tensor, ...], *settings: Any) -> None:
     """Keep tensors and settings for the adjoint."""
-    ctx.set_materialize_grads(False)
+    ctx.set_materialize_grads(False)  # an unused output has None for its cotangent, not zeros to multiply by
     ctx.save_for_backward(*inputs, *kept)
     ctx.settings = settings
 
@@ -131,7 +131,7 @@ class _Push(torch.autograd.Function):
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
         (reference, batch, events), tensors, needs = ctx.settings, ctx.saved_tensors, ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():
-            return None, None, None, *anew(reference, tensors, needs, bars)
+            return None, None, None, *anew(reference, tensors, needs, bars)  # cotangents of sums are expanded views
         mean_bar, cross_bar, among_bar = whole(*bars)
         (out, state), new = events[0], tensors[0].new_empty
         shapes = (*events[:3], events[4])

@@ -89,6 +89,7 @@ template <class T> struct Prediction {
       a.left(prior, x, false);
       a.right(x, cov, true);
       for (int i = 0; i < n; ++i)
+        // Two products round differently on both sides of the diagonal.
         for (int j = 0; j < i; ++j) cov[i * np + j] = cov[j * np + i] = T(0.5) * (cov[i * np + j] + cov[j * np + i]);
     } else {
       a.around(prior, cov);
@@ -123,7 +124,7 @@ template <class T> static int64_t structural_forward(const int64_t* sizes, void*
       variance[b] = now.v;
       info[b] = !(now.v > 0);
       failed += info[b];
-      const bool updates = seen[b] && !info[b];
+      const bool updates = seen[b] && !info[b];  // a failed filter keeps its prediction; the caller raises for it
       const T root = updates ? 1 / std::sqrt(now.v) : 0, z = updates ? residual[b] * root : 0;
       log_prob[b] = updates ? T(-0.5) * (z * z + std::log(now.v) + log_2pi<T>) : 0;
       for (int j = 0; j < n; ++j) now.c[j] *= root;
@@ -164,7 +165,7 @@ template <class T> static int64_t structural_backward(const int64_t* sizes, void
       clear(c_bar, np);
       if (seen[b]) {
         const T root = 1 / std::sqrt(now.v), z = residual[b] * root, bar = log_bar ? log_bar[b] : 0;
-        apply_transposed(n, n, g, np, now.c, w_bar);  // (g + g') w, but for the root
+        apply_transposed(n, n, g, np, now.c, w_bar);  // (g + g') w, but for the root  // the root is multiplied in below
         apply(n, n, g, np, now.c, row);
         T z_bar = -bar * z, both = 0;
         for (int j = 0; j < n; ++j) {

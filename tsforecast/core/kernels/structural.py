@@ -34,6 +34,7 @@ def move(slopes: tuple[tuple[int, int], ...], *tensors: Tensor | None) -> tuple[
     mean = tensors[0]
     assert mean is not None
     nothing = mean.new_zeros(mean.shape[:-1])
+    # A variance that is not positive would count as a failure.
     given = torch.zeros_like(mean), nothing, nothing + 1, torch.zeros_like(nothing, dtype=torch.bool)
     return run(_Step, slopes, *tensors, *given)[:2]
 
@@ -96,6 +97,7 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
         (slopes,), tensors, needs = ctx.settings, ctx.saved_tensors, ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():
+            # Gradients are on where this is differentiated again.
             return None, *anew(lambda *x: by_torch(slopes, *x), tensors, needs, bars)
         mean_bar, cov_bar, log_bar, variance_bar = whole(*bars[:4])
         batch, inputs, sizes, pairs = _inputs(slopes, tensors)
@@ -119,6 +121,7 @@ def _inputs(
     mean, matrix = tensors[0], tensors[3]
     assert mean is not None
     states, rest = mean.shape[-1], 0 if matrix is None else matrix.shape[-1]
+    # The program writes wherever they point.
     if not all(0 <= place < states - rest for pair in slopes for place in pair):
         raise IndexError(f"expected positions of levels and slopes among {states - rest} states, got {slopes}")
     n = (states,)

@@ -35,7 +35,7 @@ def compiled_scan(
         RuntimeError: If the compiler cannot.
         NotPositiveDefiniteError: If a result is not finite: compiled code does not look at each factorisation.
     """
-    if any(isinstance(leaf, range) for leaf in leaves):
+    if any(isinstance(leaf, range) for leaf in leaves):  # an index would be a constant of the graph
         raise RuntimeError("steps that are given their index are not compiled")
     carries, carry_spec = pytree.tree_flatten(carry)
     # Programs hold for how their inputs lie, and beliefs come in several ways: a mean may be the prior's own tensor,
@@ -44,6 +44,7 @@ def compiled_scan(
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     columns = _laid_out([leaves[place] for place in places])
     kinds = [f"{x.shape} {x.stride()} {x.dtype} {x.device}" for x in (*carries, *columns)]
+    # The step by identity: a new closure is another program.
     key = (step, reverse, unroll, *kinds, str(carry_spec), str(spec))
     with torch.no_grad():
         if key in _PROGRAMS:
@@ -58,12 +59,14 @@ def compiled_scan(
                 new, output = step(pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(x, spec))
                 outputs, output_spec = pytree.tree_flatten(output)
                 output_specs.append(output_spec)
+                # Outputs must not alias inputs.
                 return [t.clone() for t in pytree.tree_leaves(new)], [t.clone() for t in outputs]
 
             program, (state, outputs) = _compile(flat, carries, columns, reverse, unroll)
             _PROGRAMS[key] = program, output_specs[-1]
             while len(_PROGRAMS) > _MOST_PROGRAMS:
-                _PROGRAMS.popitem(last=False)
+                _PROGRAMS.popitem(last=False)  # the oldest: steps of many learners would fill the memory
+    # A factorisation in the program raises nothing.
     if not all(bool(t.isfinite().all()) for t in state if t.is_floating_point()):
         raise NotPositiveDefiniteError(f"A compiled loop ended in NaN or inf. {ADVICE}")
     return pytree.tree_unflatten(state, carry_spec), pytree.tree_unflatten(outputs, _PROGRAMS[key][1])

@@ -54,6 +54,7 @@ def cholesky(matrix: Tensor, upper: bool = False, check_errors: bool = False) ->
         return NotImplemented
     columns = []
     for k in range(size):
+        # A pivot below 0 gives NaN, which `compiled_scan` looks for.
         column = matrix[..., :, 0] * matrix[..., 0, 0, None].rsqrt()
         columns.append(torch.nn.functional.pad(column, (k, 0)))
         matrix = matrix[..., 1:, 1:] - column[..., 1:, None] * column[..., None, 1:]

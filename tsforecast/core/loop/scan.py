@@ -47,7 +47,7 @@ def scan(
     """
     leaves, spec = pytree.tree_flatten(range(xs) if isinstance(xs, int) else xs)
     lengths = {len(leaf) for leaf in leaves if leaf is not None}
-    if len(lengths) != 1 or 0 in lengths:
+    if len(lengths) != 1 or 0 in lengths:  # of no step the outputs have no shape
         raise ValueError(f"Expected one number of steps, at least 1; got {sorted(lengths)}.")
     if unroll < 1:
         raise ValueError(f"Expected at least one step in a round, got unroll={unroll}.")
@@ -68,6 +68,7 @@ def scan(
         try:
             carry, output = step(carry, x)
         except NotPositiveDefiniteError as error:
+            # A step does not know its number.
             raise NotPositiveDefiniteError(f"Step {first + time}: {error}") from error
         outputs.append(output)
     if reverse:
@@ -78,5 +79,6 @@ def scan(
 def _stack(*parts: Any) -> Tensor | None:
     if parts[0] is None:
         return None
+    # A covariance may be shared at first and each series' own later.
     changes = any(part.shape != parts[0].shape for part in parts)
     return torch.stack(torch.broadcast_tensors(*parts) if changes else parts)

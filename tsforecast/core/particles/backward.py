@@ -71,13 +71,15 @@ def _backwards(
 ) -> Iterator[ParticleState]:
     """The drawn particles of every path from the last step to the first, and those before it."""
     last = map_tensors(lambda x: x[-1], history)
+    # Given all data, the last step's weights are the filter's.
     path = _take(last, _draw(last.log_weight.unsqueeze(0).expand(num_samples, -1, -1), generator))
+    # Nothing comes after the last step.
     later = _Later(torch.zeros_like(path.state.cov), torch.zeros_like(path.state.mean))
     yield path
     for step in range(len(values) - 1, -1, -1):
         time = first + step
         particles = initial if step == 0 else map_tensors(lambda x, at=step - 1: x[at], history)
-        if system.has_one_past:
+        if system.has_one_past:  # a memory determines where it came from: nothing to draw
             path = _take(particles, system.recall(particles, path.switch, time)[1].argmax(1))
             yield path
             continue
@@ -98,13 +100,14 @@ def _draw(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:
     cumulative = torch.softmax(log_weight, 1).cumsum(1)
     shape = (log_weight.shape[0], 1, log_weight.shape[2])
     uniform = torch.rand(shape, generator=generator, dtype=log_weight.dtype, device=log_weight.device)
+    # Scaled by the last sum, which rounds; a product may round up to it.
     return (uniform * cumulative[:, -1:] >= cumulative).sum(1).clamp_max(log_weight.shape[1] - 1)
 
 
 def _take(record, index: Tensor):
     """The record's (particle, series, ...) tensors at an index (sample, series)."""
     series = torch.arange(index.shape[1], device=index.device)
-    return map_tensors(lambda x: x if x.ndim == 1 else x[index, series], record)
+    return map_tensors(lambda x: x if x.ndim == 1 else x[index, series], record)  # `begun` is of the series
 
 
 def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None, later: _Later) -> _Later:
@@ -114,7 +117,7 @@ def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None
     if observed is not None:
         residual = torch.where(observed, residual, 0.0)
         matrix, noise = mask_rows(matrix, noise, observed)
-    factor = cholesky(noise, "the noise of an emission")
+    factor = cholesky(noise, "the noise of an emission")  # the information needs its inverse: no jitter
     rhs = torch.cat([matrix.expand(*residual.shape, -1), residual.unsqueeze(-1)], -1)
     white = torch.linalg.solve_triangular(factor.expand(*residual.shape, -1), rhs, upper=False)
     rows, white = white[..., :-1], white[..., -1]
@@ -130,6 +133,7 @@ def _pull_back(regime: Regime, path: ParticleState, later: _Later, value: Tensor
         now = _observe(regime.emission.dense(), value.expand(*later.score.shape[:-1], -1), observed, later)
     transition = regime.transition.dense()
     # With R = G G': (J^{-1} + R)^{-1} = J - J G (I + G' J G)^{-1} G' J, which needs no inverse of J or R.
+    # States without noise of their own are usual.
     root = cholesky(transition.noise, "the noise of a transition", jitter=True)
     seen_root = now.information @ root
     inner = root.mT @ seen_root
@@ -137,7 +141,7 @@ def _pull_back(regime: Regime, path: ParticleState, later: _Later, value: Tensor
     factor = cholesky(inner, "the information of later steps")
     gain = torch.linalg.solve_triangular(factor, seen_root.mT, upper=False)
     information = now.information - gain.mT @ gain
-    residual = now.score - matvec(now.information, transition.offset)
+    residual = now.score - matvec(now.information, transition.offset)  # of the state before its drift
     white = torch.linalg.solve_triangular(factor, matvec(root.mT, residual).unsqueeze(-1), upper=False)
     residual = residual - (gain.mT @ white).squeeze(-1)
     back = transition.matrix.mT
@@ -160,10 +164,10 @@ def _integrate(
         information = information + rows.mT @ rows
         score = score + matvec(rows.mT.expand(*white.shape[:-1], *rows.mT.shape[-2:]), white)
         constant = -0.5 * (white.square().sum(-1) + log_det(factor) + residual.shape[-1] * LOG_2PI)
-    root = cholesky(belief.cov, "the belief of a particle", jitter=True)
+    root = cholesky(belief.cov, "the belief of a particle", jitter=True)  # a known state has a covariance of zeros
     mean = belief.mean.expand(score.shape[0], *belief.mean.shape)
     information = information.expand(*mean.shape, -1)
-    inner = root.mT @ information @ root
+    inner = root.mT @ information @ root  # with V = G G', |I + V J| = |I + G' J G|
     inner = inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device)
     factor = cholesky(inner, "the information of later steps")
     pushed = matvec(information, mean)

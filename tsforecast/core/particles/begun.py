@@ -30,5 +30,5 @@ def stand_still(transition: LinearGaussian, begun: Bool[Tensor, " series"]) -> L
     return LinearGaussian(
         torch.where(begun[:, None, None], transition.matrix, matrix),
         torch.where(begun[:, None], transition.offset, 0.0),
-        torch.where(begun[:, None, None], transition.noise, 0.0),
+        torch.where(begun[:, None, None], transition.noise, 0.0),  # without noise, so that it does not drift either
     )

@@ -53,22 +53,25 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         log_prior = self.log_prior(particles, time)
         eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
         if self.optimal and value is not None:
+            # The step under each category, to weigh it by the observation.
             every = eye.reshape(len(eye), *[1] * (log_prior.ndim - 1), len(eye)).expand(-1, *log_prior.shape)
             states, log_prob = self.condition(
                 map_tensors(lambda x: x.unsqueeze(0), particles.state), every, time, value, observed
             )
             joint = log_prior.movedim(-1, 0) + log_prob
-            log_proposal = torch.log_softmax(joint.detach(), 0)
+            log_proposal = torch.log_softmax(joint.detach(), 0)  # the optimal proposal: p(s_t | s_{t-1}, y_t)
             index = _categorical(log_proposal, generator)
             state = Gaussian(
                 _pick(states.mean.expand(*joint.shape, -1), index),
                 _pick(states.cov.expand(*joint.shape, -1, -1), index),
             )
+            # In value the same for all categories.
             gain = _pick(joint, index) - _pick(log_proposal, index)
         else:
             log_proposal = log_prior.detach().movedim(-1, 0)
             index = _categorical(log_proposal, generator)
             state, log_prob = self.condition(particles.state, eye[index], time, value, observed)
+            # 0 in value: the weight p / pi of the sampled switch has a gradient.
             gain = log_prob + (log_prior - log_prior.detach()).gather(-1, index.unsqueeze(-1)).squeeze(-1)
         moved = dataclasses.replace(
             particles,
@@ -102,7 +105,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         if not is_transformed(particles.begun) and not bool(particles.begun.any()):
             return initial
         moved = self.transition(particles.switch, time)
-        return torch.where(particles.begun.unsqueeze(-1), moved, initial)
+        return torch.where(particles.begun.unsqueeze(-1), moved, initial)  # series begin at different steps
 
     def recall(
         self, particles: ParticleState, switch: Float[Tensor, "sample series switch"], time: int
@@ -145,4 +148,5 @@ def _categorical(log_prob: Tensor, generator: torch.Generator | None) -> Tensor:
     """An index of the first dimension, by the inverse of the distribution function."""
     cumulative = log_prob.exp().cumsum(0)
     uniform = torch.rand(log_prob.shape[1:], generator=generator, dtype=log_prob.dtype, device=log_prob.device)
+    # Scaled by the last sum, which rounds; a product may round up to it.
     return (uniform * cumulative[-1] >= cumulative).sum(0).clamp_max(len(log_prob) - 1)

@@ -165,16 +165,18 @@ def filter(
 
     def step(particles: ParticleState, x: tuple) -> tuple[ParticleState, tuple]:
         time, value, mask = x
+        # Before the step: the weights that are returned are those given its observation.
         particles = resample(particles, threshold, gradient, generator)
         particles = system.extend(particles, time, value, mask, generator)
+        # Weights had a sum of 1, so it is log p(y_t | y_1, ..., y_{t-1}).
         increment = torch.logsumexp(particles.log_weight, 0)
         particles = dataclasses.replace(particles, log_weight=particles.log_weight - increment)
-        kept = particles if keep_history else None
+        kept = particles if keep_history else None  # a smoother alone needs all steps
         return particles, (increment, particles.effective_sample_size, kept)
 
     times = range(first, first + values.shape[0])
     particles, (increments, sizes, history) = scan(step, particles, (times, values, observed), first=first)
-    failed = ~increments.isfinite()
+    failed = ~increments.isfinite()  # of weights that all vanish the sum has no logarithm
     if not is_transformed(failed) and bool(failed.any()):
         time, series = failed.nonzero()[0].tolist()
         raise NotPositiveDefiniteError(

@@ -59,6 +59,7 @@ def given_paths(
             target, mask = values[step], None if observed is None else observed[step]
         else:
             target = path.auxiliary
+            # An auxiliary stands for all targets.
             mask = None if observed is None else observed[step].any(-1, keepdim=True).expand(target.shape)
         target = target.expand(*shape, -1)
         mask = torch.ones_like(target, dtype=torch.bool) if mask is None else mask.expand(target.shape)
@@ -83,7 +84,7 @@ def given_paths(
     if drawn[0].recurrence is not None and bool(drawn[0].begun.any()):
         conditional = _next_switch(system, drawn[0], drawn[1], first)
         if conditional is not None:
-            prior = conditional.posterior(prior, drawn[1].switch)[0]
+            prior = conditional.posterior(prior, drawn[1].switch)[0]  # the first switch tells of the state before it
     return path_system, prior, torch.stack(targets), torch.stack(masks)
 
 
@@ -112,6 +113,7 @@ def _with_next_switch(
     conditional = None if later is None else _next_switch(system, path, later, time)
     if conditional is None or later is None:
         eye = torch.eye(switches, dtype=target.dtype, device=target.device)
+        # Never seen, but its covariance is factorised.
         conditional = LinearGaussian(target.new_zeros(switches, states), target.new_zeros(switches), eye)
         value, seen = (
             target.new_zeros(*shape, switches),
@@ -122,7 +124,7 @@ def _with_next_switch(
     targets = target.shape[-1]
     noise = target.new_zeros(*shape, targets + switches, targets + switches)
     noise[..., :targets, :targets] = emission.noise
-    noise[..., targets:, targets:] = conditional.noise
+    noise[..., targets:, targets:] = conditional.noise  # noises of observation and next switch are independent
     joined = LinearGaussian(
         torch.cat([_wide(emission.matrix, shape, 2), _wide(conditional.matrix, shape, 2)], -2),
         torch.cat([_wide(emission.offset, shape, 1), _wide(conditional.offset, shape, 1)], -1),

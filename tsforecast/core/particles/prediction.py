@@ -18,7 +18,7 @@ from tsforecast.core.torch_internals import normal
 
 def draw(particles: ParticleState, num_samples: int, generator: torch.Generator | None = None) -> ParticleState:
     """Draw particles systematically by their weights; the particles keep these. See `systematic_ancestors`."""
-    weight = particles.log_weight.detach()
+    weight = particles.log_weight.detach()  # an index has no gradient
     uniform = torch.rand(weight.shape[1], generator=generator, dtype=weight.dtype, device=weight.device)
     return take(particles, systematic_ancestors(weight, uniform, num_samples))
 
@@ -35,7 +35,7 @@ def predict(
         generator: Of random numbers.
     """
     moved, emitted = system.foresee(particles, time, generator)
-    return GaussianMixture(moved.log_weight, emitted)
+    return GaussianMixture(moved.log_weight, emitted)  # no observation, so weights stay
 
 
 def marginals(
@@ -124,6 +124,7 @@ def _draw_states(
 ) -> tuple[ParticleState, Tensor]:
     """Draw particles by their weights and their states, known from now on; return both."""
     # Factorised once for each particle, not for each path: the factor takes the covariance's place in the drawing.
+    # A state known from an observation without noise has no variance.
     factor = cholesky(particles.state.cov, "the covariance of a particle's state", jitter=True)
     particles = draw(
         dataclasses.replace(particles, state=Gaussian(particles.state.mean, factor)), num_samples, generator
@@ -131,5 +132,5 @@ def _draw_states(
     mean, factor = particles.state.mean, particles.state.cov
     noise = normal(mean.shape, mean, generator)
     state = mean + matvec(factor, noise)
-    known = Gaussian(state, state.new_zeros(()).expand(factor.shape))
+    known = Gaussian(state, state.new_zeros(()).expand(factor.shape))  # zeros of one number: no memory for covariances
     return dataclasses.replace(particles, state=known), state

@@ -123,13 +123,14 @@ def _propose(
         assert variance is not None
         assert guess_noise is not None
         total = cholesky(add_diagonal(cov, variance), _PROPOSED)
-        noisy = guess + variance.sqrt() * guess_noise - sample
+        noisy = guess + variance.sqrt() * guess_noise - sample  # Matheron's rule: a sample moved by its own noisy error
         # cov (Sigma + D)^{-1} noisy as a product of whitened ones
         columns = torch.stack([(guess - mean).expand(noisy.shape), noisy], -1)
-        white = whiten(total, torch.cat([columns, cov], -1))
+        white = whiten(total, torch.cat([columns, cov], -1))  # one solve for both and the gain
         shift = matvec(white[..., 2:].mT, white[..., 1])
         log_total = -0.5 * (white[..., 0].square().sum(-1) + log_det(total) + mean.shape[-1] * LOG_2PI)
         if weight is not None:
+            # Without an observation the prior itself is drawn from.
             shift = torch.where(weight.unsqueeze(-1), shift, 0.0)
         sample = sample + shift
         log_ratio = log_total - DiagonalGaussian(guess, variance).log_prob(sample)
@@ -138,7 +139,7 @@ def _propose(
     rhs = torch.cat([cross.expand(*factor.shape[:-1], -1), (sample - mean).unsqueeze(-1)], -1)
     white = whiten(factor, rhs)
     states = cross.shape[-1]
-    update = white[..., :states].mT @ white
+    update = white[..., :states].mT @ white  # one product for covariance and mean
     return sample, log_ratio, state + update[..., states], state_cov - update[..., :states]
 
 

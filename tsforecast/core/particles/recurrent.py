@@ -80,11 +80,11 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         assert moved.auxiliary is not None
         noise = normal(moved.auxiliary.shape, mean, generator)
         auxiliary = mean + variance.sqrt() * noise
-        given, log_prior = emission.posterior(moved.state, auxiliary)
+        given, log_prior = emission.posterior(moved.state, auxiliary)  # p(z_t | z_1, ..., z_{t-1}), exact
         assert self.likelihood is not None, "observations need p(y_t | z_t)"
         gain = self.likelihood.log_prob(auxiliary, value, observed, time) - proposal.log_prob(auxiliary) + log_prior
         seen = torch.ones_like(particles.begun) if observed is None else observed.any(-1)
-        gain = torch.where(seen, gain.mean(0), 0.0)
+        gain = torch.where(seen, gain.mean(0), 0.0)  # the same for all particles, which stay equally likely
         known = dataclasses.replace(moved, state=given, auxiliary=auxiliary)
         moved = dataclasses.replace(choose(seen, known, moved), log_weight=particles.log_weight + gain)
         return moved if self.active is None else choose(self.active[time], moved, particles)
@@ -116,7 +116,7 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         assert particles.auxiliary is not None
         moved = self.memory(particles.switch, particles.auxiliary, time)
         distance = (switch.unsqueeze(1) - moved).square().sum(-1)
-        nearest = distance.argmin(1, keepdim=True)
+        nearest = distance.argmin(1, keepdim=True)  # rounding: a memory computed anew is not the same to the last bit
         never = torch.full_like(distance, -1e9)
         return None, never.scatter(1, nearest, 0.0)
 

@@ -25,14 +25,15 @@ def resample(
     """
     count, num_series = particles.log_weight.shape
     detached = particles.log_weight.detach()
+    # Drawn in any case: later numbers do not depend on whether a series resamples.
     uniform = torch.rand(num_series, generator=generator, dtype=detached.dtype, device=detached.device)
     chosen = particles.effective_sample_size < threshold * count
     if not is_transformed(chosen) and not bool(chosen.any()):
         return particles
-    stay = torch.arange(count, device=detached.device).unsqueeze(-1)
+    stay = torch.arange(count, device=detached.device).unsqueeze(-1)  # series that do not resample keep their particles
     ancestors = torch.where(chosen, systematic_ancestors(detached, uniform, count), stay)
     moved = take(particles, ancestors)
-    log_weight = torch.full_like(detached, -math.log(count))
+    log_weight = torch.full_like(detached, -math.log(count))  # FIVO drops the gradient of the choice, which varies much
     if gradient == "stop-gradient":
         log_weight = log_weight + (moved.log_weight - moved.log_weight.detach())
     return dataclasses.replace(moved, log_weight=torch.where(chosen, log_weight, particles.log_weight))
@@ -49,6 +50,7 @@ def systematic_ancestors(
         count: Number of samples.
     """
     cumulative = torch.softmax(log_weight, 0).cumsum(0)
+    # The last is exactly 1; `searchsorted` wants rows in one piece.
     cumulative = (cumulative / cumulative[-1]).mT.contiguous()
     points = (torch.arange(count, device=uniform.device) + uniform.unsqueeze(-1)) / count
     points = points.clamp_max(1 - torch.finfo(points.dtype).eps / 2)  # 1 by rounding lies beyond the last weight

@@ -46,7 +46,7 @@ class ParticleSmoothed:
     def cov(self) -> Float[Tensor, "time series state state"]:
         """Return the covariances of the states: within the paths, and between their means."""
         spread = self.states.states.mean - self.mean.unsqueeze(1)
-        between = spread.unsqueeze(-1) * spread.unsqueeze(-2)
+        between = spread.unsqueeze(-1) * spread.unsqueeze(-2)  # law of total covariance
         return symmetrise((self.states.states.cov + between).mean(1))
 
 
@@ -120,6 +120,7 @@ def sample_given(
         num_particles: Particles of the filter, if there are fewer.
     """
     drawn, given = _drawn_given(system, particles, values, observed, num_samples, generator, first, num_particles)
+    # One for each path, which is a sample already.
     states = kalman.sample_posterior(*given, num_samples=1, generator=generator).squeeze(1)
     paths = []
     for step, (path, state) in enumerate(zip(drawn[1:], states, strict=True)):
@@ -132,7 +133,7 @@ def sample_given(
             emitted = emission.sample(state, generator)
             emitted = torch.where(observed[step].any(-1, keepdim=True), path.auxiliary, emitted)
         value = system.simulate_value(emitted, first + step, generator)
-        paths.append(torch.where(observed[step], values[step], value))
+        paths.append(torch.where(observed[step], values[step], value))  # drawn again, a known value would lose digits
     return torch.stack(paths)
 
 
@@ -194,7 +195,7 @@ def _drawn_given(
 ) -> tuple[list[ParticleState], tuple[LinearSystem, Gaussian, Tensor, Tensor]]:
     """Draw paths of switches given the known values, and return the linear system of each; see `sample_given`."""
     weights = particles.log_weight.detach()
-    if len(weights) < num_particles:
+    if len(weights) < num_particles:  # paths are drawn among the particles: few would give few paths
         uniform = torch.rand(weights.shape[1], generator=generator, dtype=weights.dtype, device=weights.device)
         particles = take(particles, systematic_ancestors(weights, uniform, num_particles))
         weights = torch.full_like(particles.log_weight, -math.log(num_particles))

@@ -71,6 +71,7 @@ def initial_particles(
         recurrence=zeros(*shape, switch_dim, prior.mean.shape[-1]) if recurrent else None,
         switch_noise=None,
         auxiliary=zeros(*shape, auxiliary_dim) if auxiliary_dim else None,
+        # One for each series: all its particles begin together.
         begun=torch.zeros(shape[1], dtype=torch.bool, device=prior.mean.device),
     )
 

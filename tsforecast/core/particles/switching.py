@@ -68,6 +68,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         """Return particles before the first step, all alike."""
         switches = self.initial.mean.shape[-1]
         particles = initial_particles(num_particles, prior, switches, self.auxiliary_dim, self.recurrent)
+        # Replaced at the first step, as `initial` is drawn from.
         return dataclasses.replace(particles, switch_noise=torch.zeros_like(particles.switch))
 
     def extend(
@@ -87,7 +88,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         if value is not None and self.likelihood is None:
             state, gain = step(regime.transition, regime.emission, state, value, observed)
         else:
-            state, gain = regime.transition.marginal(state), 0.0
+            state, gain = regime.transition.marginal(state), 0.0  # the auxiliary tells of the state below
             if value is None and self.auxiliary_dim:
                 auxiliary = propose(regime.emission, state, generator=generator)[0]
             elif value is not None and self.likelihood is not None:
@@ -158,12 +159,12 @@ class GaussianSwitching(AbstractSwitchingSystem):
             at = lambda x: x[time if x.shape[0] > 1 else 0].expand(particles.switch.shape)  # noqa: E731
             initial = at(self.initial.mean), at(self.initial.variance)
             if not is_transformed(fresh) and bool(fresh.all()):
-                return None, *initial
+                return None, *initial  # the first switch does not depend on the state before it
         assert particles.switch_noise is not None
         matrix, mean, variance = particles.recurrence, self.drift(particles.switch, time), particles.switch_noise
         if self.spread is not None:
-            variance = variance * self.spread[time]
-        if initial is not None:
+            variance = variance * self.spread[time]  # steps of unequal length
+        if initial is not None:  # a series that has not begun has a recurrence of zeros
             mean = torch.where(fresh.unsqueeze(-1), initial[0], mean)
             variance = torch.where(fresh.unsqueeze(-1), initial[1], variance)
         return matrix, mean, variance
@@ -175,7 +176,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
         matrix, mean, variance = self._conditional(particles, time)
         if matrix is None:
             return None, DiagonalGaussian(mean, variance).log_prob(switch.unsqueeze(1))
-        nothing = torch.zeros_like(particles.log_weight).unsqueeze(0)
+        nothing = torch.zeros_like(particles.log_weight).unsqueeze(0)  # the density is in the conditional
         return LinearGaussian(matrix, mean, torch.diag_embed(variance)), nothing
 
     def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:

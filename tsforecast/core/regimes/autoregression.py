@@ -67,7 +67,7 @@ class SwitchingAutoregression:
             own = own - self.coefficient[..., lag - 1] * values[lags - lag : lags - lag + steps].unsqueeze(-1)
         memory, regimes = self.memory, own.shape[-1]
         shape = (*own.shape, *[regimes] * memory)
-        residual = own.reshape(*own.shape, *[1] * memory)
+        residual = own.reshape(*own.shape, *[1] * memory)  # a dimension for each regime back
         if self.of_mean:
             for lag in range(1, lags + 1):
                 moved = self.coefficient[..., lag - 1].unsqueeze(-1) * self._location(lag, lags, steps).unsqueeze(-2)
@@ -93,7 +93,7 @@ class SwitchingAutoregression:
         lags, regimes = self.lags, self.location.shape[-1]
         size = max(lags, 1)
         newest = values[-size:].flip(0).T  # series, lag
-        mean = newest.expand(regimes**self.memory, *newest.shape)
+        mean = newest.expand(regimes**self.memory, *newest.shape)  # one for each memory, all with the same known values
         if self.of_mean:
             digits = regimes_of(regimes, self.memory, values.device)  # memory, lag
             location = self.location.expand(max(len(self.location), size), newest.shape[0], regimes)[-size:].flip(0)
@@ -114,7 +114,7 @@ class SwitchingAutoregression:
         row = (switch.unsqueeze(-2) @ self.coefficient).squeeze(-2)
         variance = (2 * (self.log_scale * switch).sum(-1)).exp()
         if not self.lags:
-            row = torch.zeros_like(switch[..., :1])
+            row = torch.zeros_like(switch[..., :1])  # a state must have an entry, from which the value is read
         none = torch.zeros_like(location)
         of_state, of_value = (none, location) if self.of_mean else (location, none)
         emission: AbstractLinearGaussian = FirstEntry(of_value, row.shape[-1])
@@ -183,6 +183,7 @@ class CompanionTransition(AbstractByMoments):
         eye = torch.eye(size, dtype=self.row.dtype, device=self.row.device)
         shift = eye[:-1].expand(*batch, -1, -1)
         matrix = torch.cat([self.row.expand(*batch, -1).unsqueeze(-2), shift], -2)
+        # Older values move on without noise.
         offset, noise = (x.expand(batch).unsqueeze(-1) * eye[0] for x in (self.offset, self.variance))
         return LinearGaussian(matrix, offset, torch.diag_embed(noise))
 

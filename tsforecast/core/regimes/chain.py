@@ -164,14 +164,14 @@ def smooth(
     def step(later: Tensor, x: tuple) -> tuple[Tensor, Tensor]:
         transition, density, mask, joint, gain = x
         ahead = later.unsqueeze(-1).expand(*later.shape, regimes).flatten(-2)
-        smoothed = torch.softmax(joint + ahead, -1)
+        smoothed = torch.softmax(joint + ahead, -1)  # normalised at each step: rounding does not add up
         moved = (density + ahead).unflatten(-1, (regimes, regimes, -1)) + transition.mT.unsqueeze(-1)
         before = torch.logsumexp(moved, -3).flatten(-2) - gain.unsqueeze(-1)
         return (before if mask is None else torch.where(mask.unsqueeze(-1), before, later)), smoothed
 
     every = _every(log_transition, log_density)
     xs = (every, log_density, active, filtered.histories, filtered.log_likelihood)
-    nothing = torch.zeros_like(filtered.belief)
+    nothing = torch.zeros_like(filtered.belief)  # log 1: nothing comes after the last step
     _, histories = scan(step, nothing, xs, reverse=True)
     pairs = histories.unflatten(-1, (regimes, regimes, memories // regimes)).sum(-1).mT
     return RegimeSmoothed(histories, pairs, filtered.log_likelihood)
@@ -211,6 +211,7 @@ def most_likely(
     path = []
     for time in reversed(range(len(log_density))):
         path.append(memory // (memories // regimes))
+        # Drops the newest digit of a memory, and appends the oldest regime.
         before = memory % (memories // regimes) * regimes + oldest[time].gather(-1, memory.unsqueeze(-1)).squeeze(-1)
         memory = before if active is None else torch.where(active[time], before, memory)
     return torch.stack(path[::-1]), value
@@ -288,7 +289,7 @@ def _check(log_transition: Tensor, log_density: Tensor, belief: Tensor) -> None:
     """Refuses sizes that do not fit."""
     regimes, memories, histories = log_transition.shape[-1], belief.shape[-1], log_density.shape[-1]
     power = memories
-    while power > 1 and power % regimes == 0 and regimes > 1:
+    while power > 1 and power % regimes == 0 and regimes > 1:  # not by a logarithm, which rounds
         power //= regimes
     if histories != regimes * memories or memories < regimes or (regimes > 1 and power != 1):
         raise ValueError(

@@ -67,9 +67,9 @@ def find_changes(
     for number, time in enumerate(times):
         first = (ends[number] + time) // 2 + 1 if number else 1
         last = (time + ends[number + 2]) // 2 if number + 1 < len(times) else len(path) - 1
-        first, last = min(first, time), max(last, time)
+        first, last = min(first, time), max(last, time)  # segments of one step have no middle
         before, after = int(path[time - 1]), int(path[time])
-        mass = pairs[first : last + 1, before, after].double()
+        mass = pairs[first : last + 1, before, after].double()  # sums over long segments
         low, high = _shortest(_time_of_one(pairs[first : last + 1].double(), before, after), level)
         changes.append(Change(time, before, after, first + low, first + high, float(mass.sum())))
     return changes
@@ -77,16 +77,17 @@ def find_changes(
 
 def _time_of_one(pairs: Float[Tensor, "time before regime"], before: int, after: int) -> Float[Tensor, " time"]:
     """Return the distribution of the time of a change if it is the only one; see `find_changes`."""
+    # A pair that never occurs has no logarithm.
     ahead = (pairs / pairs.sum(-1, keepdim=True).clamp_min(_LEAST)).clamp_min(_LEAST).log()
-    stays = ahead[:, before, before].cumsum(0) - ahead[:, before, before]
+    stays = ahead[:, before, before].cumsum(0) - ahead[:, before, before]  # steps before the change alone
     stays_on = ahead[:, after, after].flip(0).cumsum(0).flip(0) - ahead[:, after, after]
     return torch.softmax(stays + ahead[:, before, after] + stays_on, 0)
 
 
 def _shortest(mass: Float[Tensor, " time"], level: float) -> tuple[int, int]:
     """Return first and last place of the shortest interval that has a share of the mass; of several, the heaviest."""
-    below = torch.cat([mass.new_zeros(1), mass.cumsum(0)])
-    wanted = level * float(below[-1])
+    below = torch.cat([mass.new_zeros(1), mass.cumsum(0)])  # masses of all intervals of a length are one difference
+    wanted = level * float(below[-1])  # the sum, which rounds, not 1
     for length in range(1, len(mass)):
         within = below[length:] - below[:-length]
         if float(within.max()) >= wanted:

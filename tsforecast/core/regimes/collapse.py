@@ -78,7 +78,7 @@ def filter(
         ValueError: If the number of particles is no power of the number of regimes.
     """
     regimes, memories = system.initial.shape[-1], len(particles.log_weight)
-    length = round(math.log(memories, regimes)) if regimes > 1 else 1
+    length = round(math.log(memories, regimes)) if regimes > 1 else 1  # checked below: logarithms round
     if regimes**length != memories or length < 1:
         raise ValueError(f"expected a power of {regimes} regimes as the number of particles, got {memories}")
     kind = {"dtype": particles.log_weight.dtype, "device": particles.log_weight.device}
@@ -104,7 +104,8 @@ def filter(
         )
         if system.active is not None:
             moved = choose(system.active[time], moved, particles)
-            gain = torch.where(system.active[time], gain, 0.0)
+            gain = torch.where(system.active[time], gain, 0.0)  # a series that has not begun has no density
+        # By the newest regime alone, so one memory of each will do.
         transition = log_prior[:: memories // regimes].transpose(0, 1)
         return moved, (transition, density.flatten(0, 1).T, gain)
 

@@ -77,5 +77,6 @@ class SwitchingCounts:
         rate = of(self.location).exp()
         if self.dispersion is not None:
             dispersion = of(self.dispersion.unsqueeze(0))
+            # A Poisson with a gamma rate is negative binomial.
             rate = rate * standard_gamma(1 / dispersion, generator) * dispersion
-        return torch.poisson(rate.detach(), generator=generator)
+        return torch.poisson(rate.detach(), generator=generator)  # counts have no derivative

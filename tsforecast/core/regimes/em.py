@@ -116,11 +116,13 @@ def expected(
     """Return the expectations of an M-step, by probabilities forward and backward; for arguments see `em_step`."""
     density = _log_density(model, design, values)
     if observed is not None:
+        # A missing value has the density 1 in every regime.
         density = torch.where(observed[:, None, :, None], density, 0.0)
-    most = density.amax(-1, keepdim=True)
+    most = density.amax(-1, keepdim=True)  # the largest density becomes 1: no step underflows in all regimes
     stages = model.stages
     density = (density - most).exp().repeat_interleave(stages, -1)
     transition = staged(model.log_transition, stages).exp()
+    # Of the chain itself: no free parameter.
     initial = stationary(model.log_transition) if model.initial is None else model.initial
     start = spread(initial, stages).exp()
     found = compiled.smooth(transition, density, start)
@@ -160,7 +162,7 @@ def smooth(
     for now in density.unbind():
         belief = belief @ transition * now
         gains.append(belief.sum(-1, keepdim=True).clamp_min(tiny))
-        belief = belief / gains[-1]
+        belief = belief / gains[-1]  # scaled at each step, else they underflow over a long series
         forward.append(belief)
     later, behind, ahead = torch.ones_like(belief), [], []
     for now, gain in zip(reversed(density.unbind()), reversed(gains), strict=True):
@@ -184,6 +186,7 @@ def maximised(
 ) -> SwitchingRegression:
     """Return the parameters that an M-step makes of expectations; for arguments see `em_step`."""
     tiny = torch.finfo(values.dtype).tiny
+    # A regime never left, or never visited, has finite logarithms.
     transition = (found.pairs.clamp_min(tiny) / found.pairs.sum(-1, keepdim=True).clamp_min(tiny)).log()
     weight = found.weight.movedim(1, -2).flatten(0, 1)  # (value, run, regime)
     flat, target = design.flatten(0, 1), values.flatten(0, 1)
@@ -192,7 +195,9 @@ def maximised(
     total = torch.einsum("nrko,nrkp->rkop", weight.unsqueeze(-1) * residual, residual)
     count = weight.sum(0)[..., None, None]
     if shared_cov:
+        # One covariance for all regimes: their sums are one.
         total, count = (x.sum(1, keepdim=True).expand_as(x) for x in (total, count))
+    # A regime that is never visited keeps its own.
     cov = at_least(torch.where(count > tiny, total / count.clamp_min(tiny), model.cov), floor)
     before = None if model.initial is None else found.before.clamp_min(tiny).log()
     return SwitchingRegression(coefficient, cov, transition, before, model.stages)
@@ -211,6 +216,7 @@ def at_least(cov: Float[Tensor, "*batch target target"], floor: float) -> Float[
     """Return covariances with no variance below a floor in any direction."""
     if cov.shape[-1] == 1:
         return cov.clamp_min(floor)
+    # A floor in every direction, not of single targets: they may be collinear.
     variance, way = torch.linalg.eigh(symmetrise(cov))
     return symmetrise((way * variance.clamp_min(floor).unsqueeze(-2)) @ way.mT)
 
@@ -220,6 +226,7 @@ def _log_density(model: SwitchingRegression, design: Tensor, values: Tensor) -> 
     residual = values[:, None, :, None] - torch.einsum("tsd,rkdo->trsko", design, model.coefficient)
     factor = cholesky(model.cov, "the covariance of a regime")
     eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    # Inverted once a regime, not solved for every value.
     whitening = torch.linalg.solve_triangular(factor, eye.expand(factor.shape), upper=False)
     squares = torch.einsum("trsko,rkpo->trskp", residual, whitening).square().sum(-1)
     log_scale = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1).unsqueeze(1)  # run, 1, regime
@@ -231,8 +238,8 @@ def _least_squares(
 ) -> Float[Tensor, "run regime regressor target"]:
     """Return the coefficients that minimise the squares weighted by the regimes' probabilities and precisions."""
     runs, regimes, size, targets = model.coefficient.shape
-    choose = _chosen(regimes, size, shared).to(values)
-    flat = weight.flatten(1).mT
+    choose = _chosen(regimes, size, shared).to(values)  # each free number stands in one place of each regime, or of all
+    flat = weight.flatten(1).mT  # runs and regimes as rows: one product for all moments
     rows = max(_NUMBERS // size**2, 1)  # hundreds of lags have more products than memory holds
     parts = zip(flat.split(rows, 1), design.split(rows), strict=True)
     moments = sum((own @ (x.unsqueeze(-1) * x.unsqueeze(-2)).flatten(1) for own, x in parts), flat.new_zeros(()))
@@ -252,7 +259,7 @@ def _least_squares(
 
 
 @functools.lru_cache(16)
-@torch.inference_mode(False)
+@torch.inference_mode(False)  # a cached tensor of inference mode could not be used in training
 def _chosen(regimes: int, size: int, shared: tuple[int, ...]) -> Float[Tensor, "regime regressor number"]:
     """Return which free number each coefficient of each regime is: those of the regimes, then the shared ones."""
     own = [number for number in range(size) if number not in shared]

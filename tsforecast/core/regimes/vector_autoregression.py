@@ -89,7 +89,7 @@ class SwitchingVectorAutoregression:
         factor = (self.factor * of_regime).sum(-3)
         row = (self.coefficient * of_regime).sum(-3)
         if not self.lags:
-            row = torch.zeros_like(factor)
+            row = torch.zeros_like(factor)  # a state must have entries, from which the values are read
         noise = nugget * factor.square().sum(-1)
         return Regime(VectorCompanion(row, offset, factor), FirstEntries(noise, row.shape[-1]))
 
@@ -129,6 +129,7 @@ class VectorCompanion(AbstractByMoments):
         eye = torch.eye(size, dtype=self.row.dtype, device=self.row.device)
         shift = eye[:-targets].expand(*self.row.shape[:-2], -1, -1)
         more = size - targets
+        # Older values move on without noise.
         noise = torch.nn.functional.pad(self.factor @ self.factor.mT, (0, more, 0, more))
         offset = torch.nn.functional.pad(self.offset, (0, more))
         return LinearGaussian(torch.cat([self.row, shift], -2), offset, noise)
@@ -158,9 +159,10 @@ class FirstEntries(AbstractLinearGaussian):
         belief, log_prob = condition(prior, value - mean, cross, among, observed)
         seen = torch.ones_like(value, dtype=torch.bool) if observed is None else observed
         targets = self.noise.shape[-1]
-        known = (seen & (self.noise == 0)).expand(*log_prob.shape, -1)
+        known = (seen & (self.noise == 0)).expand(*log_prob.shape, -1)  # with a nugget, a value is not known exactly
         free = torch.nn.functional.pad((~known).to(belief.cov.dtype), (0, self.num_states - targets), value=1.0)
         first = torch.where(known, value, belief.mean[..., :targets])
+        # Rounding must not leave a variance to what is known.
         cov = symmetrise(belief.cov) * free.unsqueeze(-1) * free.unsqueeze(-2)
         return Gaussian(torch.cat([first, belief.mean[..., targets:].expand(*first.shape[:-1], -1)], -1), cov), log_prob
 

@@ -79,7 +79,7 @@ def condition_on_blocks(
         *(x.shape[1 : x.ndim - event(name)] for name, x in parts.items() if x is not None),
         *([] if observed is None else [observed.shape[1:-1]]),
     )
-    offset = flatten_batch(parts.pop("offset"), batch, 1, 1)
+    offset = flatten_batch(parts.pop("offset"), batch, 1, 1)  # subtracted here, so that the chain knows rows alone
     flat = {name: None if x is None else flatten_batch(x, batch, event(name), 1) for name, x in parts.items()}
     size, num_targets = batch.numel(), values.shape[-1]
     length = blocks.matrix.shape[-2] // num_targets
@@ -98,13 +98,15 @@ def condition_on_blocks(
         drift = None if drift is None else drift.expand(*drift.shape[:-1], columns)
         mean, rows, drift = (None if x is None else torch.nn.functional.pad(x, (0, 1)) for x in (mean, rows, drift))
     keep = torch.is_grad_enabled()
+    # Cotangents of noises do without the moments, which are most of the tape.
     moments = keep and _may_be_learnt(flat["matrix"], flat["transition"])
     parameters = *(flat[name] for name in ("matrix", "noise", "cross", "transition")), drift, flat["state_noise"]
     terms, mean, cov, info, *_ = Chain.apply(keep, moments, rows, mask, mean, cov, *parameters)  # pyright: ignore
     check_terms(info, terms, length, num_targets, first_step)
-    mean = mean[..., :columns]
+    mean = mean[..., :columns]  # without the series that is as predicted
     if shared:
         mean = mean.squeeze(0).mT
+        # With as many dimensions as the prior's.
         cov = cov.reshape(*([1] * len(batch)), *cov.shape[1:]) if prior.cov.ndim > 2 else cov.squeeze(0)
     else:
         mean = mean.squeeze(-1)
@@ -139,7 +141,7 @@ def _in_blocks(x: Tensor, batch: torch.Size, length: int) -> Tensor:
 def flatten_batch(x: Tensor, batch: torch.Size, event_ndim: int, lead: int) -> Tensor:
     """(lead..., *batch, event...) with its batch as one dimension: of size 1 where the parameter is shared."""
     given, event = x.shape[lead : x.ndim - event_ndim], x.shape[x.ndim - event_ndim :]
-    if given.numel() == 1:
+    if given.numel() == 1:  # kept at size 1: expanded, it would be read once a series
         return x.reshape(*x.shape[:lead], 1, *event)
     missing = [1] * (len(batch) - len(given))
     x = x.reshape(*x.shape[:lead], *missing, *given, *event)
@@ -155,7 +157,7 @@ def check_terms(info: Tensor, terms: Tensor, length: int, num_targets: int, firs
         return
     block, group, column = failed.nonzero()[0].tolist()
     row = int(info[block, group]) - 1
-    if row < 0:
+    if row < 0:  # no factorisation failed: the first number that is not finite
         row = int((~terms[block, group, :, column].isfinite()).nonzero()[0])
     step = first_step + block * length + row // num_targets
     taken = f"; {length} steps are taken at once, and NaN parameters of any spoil all" if length > 1 else ""

@@ -27,11 +27,13 @@ class Chain(torch.autograd.Function):
     def forward(keep: bool, keep_moments: bool, *args: Any) -> tuple[Tensor, ...]:
         """See `filter_chain`; without a tape, plain steps of small systems go the faster way."""
         rows, mask, mean, cov, matrix, noise, cross, transition, drift, state_noise = args
+        # The faster way has no adjoint and no blocks.
         if not keep and cross is None and transition is not None and drift is not None:
             dense = transition.shape[-1] == state_noise.shape[-1] == cov.shape[-1]
             if dense and elementwise.suits(len(cov), cov.shape[-1], rows.shape[-2], cov.device):
                 steps = (matrix, noise, transition, drift, state_noise)
                 terms, mean, cov = elementwise.filter_steps(rows, mask, mean, cov, *steps)
+                # Its failures are terms of NaN.
                 return terms, mean, cov, terms.new_zeros(terms.shape[:2], dtype=torch.int32)
         if compiled.serves_chain(*args):
             return compiled.filter_chain(keep, keep_moments, *args)
@@ -55,6 +57,7 @@ class Chain(torch.autograd.Function):
         given = [mean.new_zeros(s) if bar is None else bar for bar, s in zip(bars, shapes, strict=False)]
         needs = (ctx.needs_input_grad[2], *ctx.needs_input_grad[6:12])
         rows, mean, cov, *others = _ChainBackward.apply(ctx.keep_moments, needs, *given, *ctx.saved_tensors)  # pyright: ignore
+        # A shared parameter has one cotangent for all groups.
         reduced = [None if g is None else g.sum_to_size(x.shape) for g, x in zip(others, parameters, strict=True)]
         return None, None, rows, None, mean, cov, *reduced
 
@@ -63,7 +66,7 @@ class Chain(torch.autograd.Function):
         """Take the new dimension as more groups of series."""
         groups = (None, None, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1)
         out: Any = Chain.apply(*_fold(info.batch_size, in_dims, args, groups, range(6, 12)))
-        dims = (1, 0, 0, 1) + (0,) * (len(out) - 4)
+        dims = (1, 0, 0, 1) + (0,) * (len(out) - 4)  # where the groups are in each result
         return tuple(x.unflatten(d, (info.batch_size, -1)) for x, d in zip(out, dims, strict=True)), dims
 
 

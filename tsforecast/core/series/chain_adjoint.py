@@ -51,10 +51,10 @@ def chain_cotangents(
             if cross is not None:
                 before = source[0]
                 left.baddbmm_(gain_bar.mT, h)
-            elif k > 0:
+            elif k > 0:  # made anew from the tape instead of kept
                 before = _updated(*tape[size * (k - 1) + 1 : size * k])
             else:
-                before = torch.cat([cov, -mean], -1)
+                before = torch.cat([cov, -mean], -1)  # the first block moved the prior
             _add_transition(into["transition"], left, bar[..., state:], before)
         if phi is not None:
             bar = torch.cat([push_columns(pushed[..., :state], phi, adjoint=True), pushed[..., state:]], -1)

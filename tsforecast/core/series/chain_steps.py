@@ -33,6 +33,7 @@ def filter_chain(
     chain = zip(*(each_block(x, count, group) for x in parameters), strict=True)
     moments = torch.cat([cov, -mean], -1)
     eye = torch.eye(rows.shape[-2], dtype=rows.dtype, device=rows.device)
+    # Written block by block: no list of parts to stack.
     white, scale = torch.empty_like(rows), torch.empty_like(rows[..., 0])
     infos, tape = [], []
     for k, (h, e, f, phi, shift, q) in enumerate(chain):
@@ -42,7 +43,7 @@ def filter_chain(
         else:
             source = moments
             rhs = torch.bmm(h, source)
-            moved = _move(moments, phi, q, shift, in_place=not keep_moments)
+            moved = _move(moments, phi, q, shift, in_place=not keep_moments)  # the tape holds the moments before
         gain = rhs[..., :state]
         among = torch.baddbmm(e, gain, h.mT)
         if f is not None:
@@ -57,11 +58,12 @@ def filter_chain(
         infos.append(info)
         if keep:
             tape += [factor, z, source] if keep_moments else [factor, z]
+        # The update would overwrite what the tape holds.
         moments = moved.clone() if keep_moments and source is moved else moved
         moments.baddbmm_(z[..., :state].mT, z, alpha=-1)
         if k % 8 == 7 or k == count - 1:  # what rounding adds beside the symmetric part grows over many steps
             moments[..., :state] = symmetrise(moments[..., :state])
-    terms = white.square_().mul_(-0.5).sub_(scale.log_().unsqueeze(-1))
+    terms = white.square_().mul_(-0.5).sub_(scale.log_().unsqueeze(-1))  # logarithms of all blocks at once
     terms.sub_(0.5 * LOG_2PI * (1.0 if mask is None else mask.to(terms.dtype)))
     return terms, -moments[..., state:], moments[..., :state].contiguous(), torch.stack(infos), *tape
 
@@ -97,6 +99,7 @@ def _move(
     """
     state = moments.shape[-2]
     if phi is None or phi.shape[-1] == 1:
+        # A copy, which is written into below.
         moved = phi * moments if phi is not None else moments if in_place else moments.clone()
         cov = moved[..., :state]
         if phi is not None:

@@ -41,6 +41,7 @@ def filter_steps(
     moments = torch.cat([cov, -mean], -1).movedim(0, -1).contiguous()  # [P, -m], as in chain.py
     for k, (h, e, phi, shift, q) in enumerate(chain):
         pushed = _left(phi, moments)
+        # Into the same memory: new memory costs more than the sums.
         torch.add(_right(pushed[:, :state], phi), q, out=moments[:, :state])
         torch.sub(pushed[:, state:], shift, out=moments[:, state:])
         gain = _left(h, moments)
@@ -48,13 +49,14 @@ def filter_steps(
         among = _right(gain[:, :state], h).add_(e)
         if mask is not None:
             gain.mul_(weights[k].unsqueeze(1))
-            among = torch.where(seen[k] & seen[k].unsqueeze(1), among, eye)
+            among = torch.where(seen[k] & seen[k].unsqueeze(1), among, eye)  # missing rows: variance 1, independent
         for i in range(obs):
             for j in range(i + 1, obs):
-                ratio = among[j, i] / among[i, i]
+                ratio = among[j, i] / among[i, i]  # without pivoting: covariances are positive definite
                 gain[j].addcmul_(ratio, gain[i], value=-1)
                 among[j].addcmul_(ratio, among[i], value=-1)
             moments.addcmul_((gain[i, :state] / among[i, i]).unsqueeze(1), gain[i], value=-1)
+        # Elimination leaves the one-step variances and errors.
         pivots[k], residuals[k] = among.diagonal().mT, gain[:, state]
         if k % 8 == 7 or k == count - 1:  # what rounding adds beside the symmetric part grows over many steps
             moments[:, :state] = 0.5 * (moments[:, :state] + moments[:, :state].transpose(0, 1))

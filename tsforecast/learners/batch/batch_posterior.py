@@ -118,7 +118,7 @@ def check(site: AbstractSite, prior: Gaussian, inputs: Tensor, target: Tensor, c
     if counts is not None:
         if counts.shape != target[:, 0].shape:
             raise ValueError(f"expected a count for each of {len(inputs)} points, got {tuple(counts.shape)}")
-        wrong = ~((counts >= 0) & (counts <= 1))
+        wrong = ~((counts >= 0) & (counts <= 1))  # a NaN is wrong, too
         if bool(wrong.any()):
             raise ValueError(f"expected counts from 0 to 1, got {counts[wrong][0].item():g}")
 
@@ -152,7 +152,7 @@ def log_volume_ratio(prior: Gaussian, belief: Gaussian) -> float:
 def started(inputs: Tensor, start: Sites | None) -> Sites:
     """Return the sites to go on from, with empty ones for points that are new."""
     if start is None:
-        return Sites(inputs.new_zeros(len(inputs)), inputs.new_zeros(len(inputs)))
+        return Sites(inputs.new_zeros(len(inputs)), inputs.new_zeros(len(inputs)))  # a site of 0 is the factor 1
     if len(start.precision) > len(inputs):
         raise ValueError(f"expected at most {len(inputs)} sites, one for each point, got {len(start.precision)}")
     new = inputs.new_zeros(len(inputs) - len(start.precision))

@@ -67,9 +67,10 @@ class EP(AbstractBatchPosterior):
     ) -> BatchPosterior:
         """Sweep until nothing changes."""
         natural = Natural.of(prior)
+        # Without sites two inversions would only round.
         belief = prior if not bool(sites.precision.any()) else natural.times(inputs, sites)
         sweep = self._sequential if self.schedule == "sequential" else self._parallel
-        change, skipped, count = math.inf, 0, 0
+        change, skipped, count = math.inf, 0, 0  # a sweep is made in any case
         while count < self.sweeps and change > self.tolerance:
             before = belief
             sites, skipped = sweep(belief, inputs, target, sites, counts)
@@ -99,6 +100,7 @@ class EP(AbstractBatchPosterior):
         site_mass = 0.5 * ((nu.square() * variance + 2 * nu * mean - tau * mean.square()) / grown - grown.log())
         number = self.site.log_prob(a, target) * (1.0 if counts is None else counts)
         factors = torch.where(proper, self.site.log_mass(mean, variance, target, counts) - site_mass, number)
+        # M' Lambda m of posterior and prior, by their linear terms.
         energy = (natural.linear + nu @ inputs) @ belief.mean - natural.linear @ prior.mean
         return (factors.sum() + 0.5 * energy).item() + log_volume_ratio(prior, belief)
 

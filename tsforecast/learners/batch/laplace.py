@@ -50,12 +50,13 @@ class Laplace(AbstractBatchPosterior):
             total = terms.sum() if counts is None else counts @ terms
             return (total - 0.5 * gap @ natural.precision @ gap).item()
 
-        change, count = math.inf, 0
+        change, count = math.inf, 0  # a step is taken in any case
         height = log_density(mean)
         while count < self.steps and change > self.tolerance:
             sites = _expanded(self.site, inputs @ mean, target, counts)
             belief = natural.times(inputs, sites)
             step, length = belief.mean - mean, 1.0
+            # "not >=": a NaN is no rise.
             while not (moved := log_density(mean + length * step)) >= height and length > 1e-10:
                 length /= 2
             change = change_between(Gaussian(mean, belief.cov), belief)
@@ -63,8 +64,10 @@ class Laplace(AbstractBatchPosterior):
                 break
             mean, height, count = mean + length * step, moved, count + 1
         sites = _expanded(self.site, inputs @ mean, target, counts)
+        # The curvature at the mode itself, not one step before.
         belief = Gaussian(mean, natural.times(inputs, sites).cov)
         evidence = height + log_volume_ratio(prior, belief)
+        # Rounding may end the search before the tolerance.
         return BatchPosterior(belief, sites, count, change, 0, change <= max(self.tolerance, 1e-6), evidence)
 
 

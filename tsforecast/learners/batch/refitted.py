@@ -101,6 +101,7 @@ class RefittedLearner(AbstractPartlyGaussian[Refitted]):
 
     def _is_due(self, before: int, after: int) -> bool:
         """Say whether a fit lies between two counts."""
+        # Several points of one update may pass a due step.
         regular = bool(self.every) and before // self.every < after // self.every
         return regular or any(before < step <= after for step in self.at)
 
@@ -151,9 +152,11 @@ class RefittedLearner(AbstractPartlyGaussian[Refitted]):
         inputs, target = points.inputs, points.target
         if points.observed is not None:
             inputs, target = inputs[points.observed[:, 0]], target[points.observed[:, 0]]
+        # Of a linear network the Jacobian is the inputs, with a one.
         rows = self.network.linearise(torch.zeros_like(self.mean), inputs)[1][:, 0]
         check(self.batch.site, belief.belief, rows, target)
         before = int(belief.count)
+        # Assumed density filtering: each site is set once.
         kept, new, _ = visit_once(self.batch.site, belief.belief, rows, target[:, 0])
         after = Refitted(
             kept,
@@ -167,12 +170,13 @@ class RefittedLearner(AbstractPartlyGaussian[Refitted]):
         )
         if self._is_due(before, before + len(rows)):
             sites, counts = Sites(after.precision, after.linear), after.counts
-            less = bool((counts != 1).any())
+            less = bool((counts != 1).any())  # powers of likelihoods take a quadrature
             fitted = self.batch.fit(after.prior, after.rows, after.target, sites, counts if less else None)
             sites = fitted.sites
             after = dataclasses.replace(after, belief=fitted.belief, precision=sites.precision, linear=sites.linear)
         if not self.every and before + len(rows) >= max(self.at, default=0):  # no fit lies ahead
             return _without(after, len(after.rows))
+        # Once in `memory` points, since the prior is inverted each time.
         if self.memory and len(after.rows) >= 2 * self.memory:
             return _absorbed(after, len(after.rows) - self.memory)
         return after

@@ -187,7 +187,7 @@ class PoissonSite(AbstractSite):
 
     def log_prob(self, f: Batch, target: Batch) -> Batch:
         """Return y f - exp f - log y!."""
-        return target * f - f.exp() - torch.lgamma(target + 1)
+        return target * f - f.exp() - torch.lgamma(target + 1)  # the constant enters the evidence
 
     def derivatives(self, f: Batch, target: Batch) -> tuple[Batch, Batch]:
         """Return y - r and r."""
@@ -217,14 +217,15 @@ def _mode(site: AbstractSite, mean: Tensor, variance: Tensor, target: Tensor, co
     """
     share = variance * counts
     low, high = site.bounds(mean, share, target)
-    mode, before = 0.5 * (low + high), torch.full_like(low, torch.inf)
+    mode, before = 0.5 * (low + high), torch.full_like(low, torch.inf)  # the first step counts as progress
     for _ in range(_STEPS):
         slope, bend = site.derivatives(mode, target)
         error, growth = mode - mean - share * slope, 1 + share * bend
         low, high = torch.where(error > 0, low, mode), torch.where(error > 0, mode, high)
         guess, size = mode - error / growth, error.abs()
-        good = (guess >= low) & (guess <= high) & (size <= 0.5 * before)
+        good = (guess >= low) & (guess <= high) & (size <= 0.5 * before)  # Newton may cycle where the slope bends much
         mode, before = torch.where(good, guess, 0.5 * (low + high)), size
+        # The step, size / growth, against the width, sqrt(variance / growth).
         near = good & (size <= _NEAR * (variance * growth).sqrt())
         if not is_transformed(near) and bool(near.all()):
             break
@@ -238,7 +239,7 @@ def _quadrature(
     counts = torch.ones_like(mean) if counts is None else counts
     offset, height, _ = _on_grid(site, mode, mean, variance, target, counts)
     mass = height.softmax(-1)
-    shift = (mass * offset).sum(-1)
+    shift = (mass * offset).sum(-1)  # moments around the mode: no difference of large numbers
     return mode + shift, (mass * (offset - shift.unsqueeze(-1)).square()).sum(-1)
 
 
@@ -285,7 +286,7 @@ def _mixture_moments(mean: Tensor, variance: Tensor, label: Tensor) -> tuple[Ten
     mass = (weights * torch.special.ndtr(z)).sum(-1)
     density = weights * (-0.5 * z.square()).exp() * slope / math.sqrt(2 * math.pi)
     first = density.sum(-1) / mass
-    bend = first.square() + (density * z * slope).sum(-1) / mass
+    bend = first.square() + (density * z * slope).sum(-1) / mass  # minus the second derivative of log Z
     return mean + variance * first, variance - variance.square() * bend, mass
 
 

@@ -95,6 +95,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
             white, gain = residual * root, cross * root
         else:
             factor = damped_factor(among, "the predictive covariance of an observation")
+            # V - sum of squares: no difference of products.
             white, gain = solve_lower(factor, residual), whiten(factor, cross)
         return Independent(torch.addmv(belief.mean, gain.mT, white), belief.variance - gain.square().sum(0))
 
@@ -171,7 +172,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
         if anchor is not None:
             pull = 1 / anchor.variance
             gradient = gradient - (belief.mean - anchor.mean) * pull
-            deviation = deviation + step / deviation
+            deviation = deviation + step / deviation  # 1 / deviation is the derivative of the entropy
         damping = 1 + step * (increment + pull)
         # Squares of deviations that only shrink must not become zero.
         least = torch.finfo(deviation.dtype).tiny ** 0.5
@@ -179,6 +180,7 @@ class Diagonal(AbstractFactorFamily[Independent]):
         if matrix is None:
             return Independent(belief.mean + step * gradient / damping, variance)
         change, scaled = step * gradient / (1 + step * pull), matrix / (1 + step * pull)
+        # Woodbury: a system as large as the rows.
         seen = damped_solve(step * (scaled @ matrix.mT), matvec(matrix, change))
         return Independent(belief.mean + change - step * matvec(scaled.mT, seen), variance)
 

@@ -24,7 +24,7 @@ class Full(AbstractFactorFamily[Gaussian]):
     def condition(self, belief: Gaussian, matrix: Rows, residual: Residual) -> Gaussian:
         """Condition by `LinearGaussian.posterior`, as for a state."""
         noise = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-        emission = LinearGaussian(matrix, -matvec(matrix, belief.mean), noise)
+        emission = LinearGaussian(matrix, -matvec(matrix, belief.mean), noise)  # the residual is what is observed
         return emission.posterior(belief, residual)[0]
 
     def covariance(
@@ -88,11 +88,11 @@ class Full(AbstractFactorFamily[Gaussian]):
     def curvature(self, hessian: Float[Tensor, "weight weight"]) -> Float[Tensor, "weight weight"]:
         """Return the added precision with negative eigenvalues set to zero."""
         values, vectors = torch.linalg.eigh(symmetrise(-hessian))
-        return (vectors * values.clamp_min(0)) @ vectors.mT
+        return (vectors * values.clamp_min(0)) @ vectors.mT  # the nearest positive semidefinite matrix
 
     def shift(self, belief: Gaussian, increment: Float[Tensor, "weight weight"], gradient: Weights) -> Gaussian:
         """Add to the precision, and move the mean."""
-        cov = _inverse(_inverse(belief.cov) + increment)
+        cov = _inverse(_inverse(belief.cov) + increment)  # not by Woodbury: an increment may have full rank
         return Gaussian(belief.mean + matvec(cov, gradient), cov)
 
     def descend(

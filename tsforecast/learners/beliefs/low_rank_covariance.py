@@ -61,7 +61,9 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         if directions is None:
             if self.rank > len(mean):
                 raise ValueError(f"expected rank to be at most the number of weights {len(mean)}, got {self.rank}")
+            # A family is settings only: its directions are the same each time.
             generator = torch.Generator().manual_seed(self.seed)
+            # On the CPU in float64: the same directions on every device.
             random = torch.randn(len(mean), self.rank, generator=generator, dtype=torch.float64)
             directions = torch.linalg.qr(random)[0].T.to(mean)
         return LowRankCovariance(mean, directions * variance.sqrt(), torch.zeros_like(mean))
@@ -78,12 +80,13 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         factor = cholesky(cross.T @ cross + pushed @ matrix.T + eye, "the predictive covariance of an observation")
         gain = torch.cholesky_solve(cross.T @ belief.factor + pushed, factor)
         rows = torch.cat([belief.factor - cross @ gain, gain])
+        # Of the small Gram matrix, not of rows as long as the weights.
         values, vectors = torch.linalg.eigh(rows @ rows.T)
-        kept = vectors[:, -self.rank :].T @ rows
+        kept = vectors[:, -self.rank :].T @ rows  # eigenvalues rise, so the leading directions are the last
         dropped = torch.where((matrix == 0).all(), 0.0, belief.noise)  # where nothing is seen it waits
         if self.restore:
             lengths = values[-self.rank :]
-            known = lengths > torch.finfo(values.dtype).eps * len(values) * lengths[-1:]
+            known = lengths > torch.finfo(values.dtype).eps * len(values) * lengths[-1:]  # others are rounding
             ratio = torch.where(known, (lengths + dropped.mean()) / torch.where(known, lengths, 1.0), 1.0)
             kept = kept * ratio.sqrt().unsqueeze(-1)
         return LowRankCovariance(belief.mean + matvec(gain.T, residual), kept, belief.noise - dropped)

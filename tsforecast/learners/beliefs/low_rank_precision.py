@@ -73,6 +73,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         """
         columns = _columns(belief.factor.T, matrix)
         gram, inner = _grams(belief.diagonal, columns)
+        # Columns of the belief have no residual.
         padded = torch.nn.functional.pad(residual, (belief.factor.shape[-1], 0)).unsqueeze(-1)
         change = torch.cholesky_solve(padded, damped_factor(inner, _INNER))
         return self._truncate(belief, columns, gram, change.T)
@@ -94,7 +95,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
             gram: F' F.
             change: What F is multiplied by to give the change of the mean times the diagonal.
         """
-        rotation = torch.linalg.eigh(gram)[1].T
+        rotation = torch.linalg.eigh(gram)[1].T  # the shortest first
         dropped = max(len(gram) - self.rank, 0)
         # All that is made of the columns is one product.
         turn = torch.cat([rotation, torch.zeros_like(rotation[:1]) if change is None else change])
@@ -111,7 +112,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
 
     def _turned(self, mean: Tensor, diagonal: Tensor, turned: Tensor, dropped: int) -> tuple[Tensor, Tensor, Tensor]:
         """Mean, diagonal and factor, from rotated columns with the change below them."""
-        mean = torch.addcdiv(mean, turned[-1], diagonal)
+        mean = torch.addcdiv(mean, turned[-1], diagonal)  # U^{-1} F times the solution
         if dropped and not self.spherical:
             diagonal = diagonal + turned[:dropped].square().sum(0)
         return mean, diagonal, turned[dropped:-1].T
@@ -147,6 +148,7 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         way = prior.mean - belief.mean
         towards = prior.diagonal * way + prior.factor @ (prior.factor.T @ way)
         mixed = LowRankPrecision(belief.mean, diagonal, torch.cat([mine, its], -1))
+        # As a step from the mean: a difference keeps its digits.
         mean = belief.mean + (1 - keep) * solve(mixed, towards)
         after = LowRankPrecision(mean, diagonal, mine)
         if not prior.factor.shape[-1]:

@@ -69,7 +69,7 @@ class EmpiricalFisher(AbstractEvidenceEstimator):
         if not self.num_samples:
             matrix, residual = whitened(near.unweighted())
             gradient = matrix.flatten(0, 1).T @ residual.flatten()
-            observation = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))
+            observation = PseudoObservation(gradient.unsqueeze(0), gradient.new_ones(1))  # curvature g g', gradient g
             return weighted(observation, near)
         draws = draw(near.model.family, near.belief, self.num_samples, self.centred, generator)
         gradients = torch.func.vmap(torch.func.grad(near.model.log_prob), (0, None))(draws, near.points)
@@ -115,7 +115,7 @@ class MonteCarloHessian(AbstractEvidenceEstimator):
             hessian = hessian if is_matrix else hessian.diagonal()
         else:
             coins = torch.randint(0, 2, draws.shape, generator=generator, device=device_of(generator, draws))
-            signs = 2 * coins.to(draws) - 1
+            signs = 2 * coins.to(draws) - 1  # Hutchinson's estimator varies least with signs
 
             def product(theta: Tensor, sign: Tensor) -> Tensor:
                 return torch.func.jvp(lambda t: gradient_of(t, points), (theta,), (sign,))[1] * sign
@@ -135,7 +135,7 @@ def whitened(near: Near) -> Whitened:
     if power is None:
         return matrix, residual
     root = power.sqrt().unsqueeze(-1)
-    return matrix * root.unsqueeze(-1), residual * root
+    return matrix * root.unsqueeze(-1), residual * root  # a row that counts c enters as one times sqrt(c)
 
 
 def _distance(near: Near, matrix: Tensor, residual: Tensor) -> Tensor:
@@ -161,6 +161,7 @@ def draw(
 ) -> Samples:
     """Weights from the belief, moved to its mean if they are to be centred."""
     draws = family.sample(belief, num_samples, generator)
+    # What is linear in the weights then has no sampling error.
     return draws - draws.mean(0) + family.mean(belief) if centred else draws
 
 

@@ -70,7 +70,7 @@ def conjugate_gradients(
     """
     solution, residual = start, right - product(start)
     direction, square = residual, residual @ residual
-    enough = _SMALL**2 * square
+    enough = _SMALL**2 * square  # of squared norms
     for _ in range(_ITERATIONS):
         if not bool(square > enough):
             break

@@ -53,6 +53,7 @@ class MomentMatched(AbstractEvidenceEstimator):
         moments = {"logistic": logistic_moments, "probit": probit_moments, "mackay": mackay_moments}[self.link]
         matched, left = moments(logit[0, 0], variance, 2 * points.target[0, 0] - 1)
         # As a site N(logit; nu / tau, 1 / tau): tau = 1 / v1 - 1 / s2, nu - tau a = (m1 - a) / v1.
+        # Both factors are log-concave: only rounding makes a variance grow.
         precision = ((variance - left) / (variance * left)).clamp_min(0)
         known = precision > torch.finfo(precision.dtype).tiny
         if points.observed is not None:
@@ -60,6 +61,7 @@ class MomentMatched(AbstractEvidenceEstimator):
         root = torch.where(known, precision, 1.0).sqrt()
         residual = torch.where(known, (matched - logit[0, 0]) / (left * root), 0.0)
         observation = PseudoObservation(row * (root * known), residual.unsqueeze(0))
+        # Counts enter as a power of the factor below.
         once = dataclasses.replace(near, points=dataclasses.replace(points, counts=None))
         observation = weighted(observation, once)
         return observation if points.counts is None else observation.scaled(points.counts[0])
@@ -72,7 +74,7 @@ def logistic_moments(mean: Batch, variance: Batch, label: Batch) -> tuple[Batch,
     """
     low, high = (0, 1)  # the mode is mean + label variance u, with u = sigmoid(-label f) between 0 and 1
     lower, upper = torch.full_like(mean, low), torch.full_like(mean, high)
-    for _ in range(40):
+    for _ in range(40):  # halvings, to 1e-12
         middle = 0.5 * (lower + upper)
         above = torch.sigmoid(-label * mean - variance * middle) > middle
         lower, upper = torch.where(above, middle, lower), torch.where(above, upper, middle)

@@ -37,6 +37,7 @@ class Points:
         if counts is not None:
             counting = (counts > 0).unsqueeze(-1).expand_as(target)
             observed = counting if observed is None else observed & counting
+        # A NaN would pass through products with 0.
         return Points(inputs, target if observed is None else torch.where(observed, target, 0.0), observed, counts)
 
     def only(self, place: int) -> "Points":
@@ -94,6 +95,7 @@ class Near:
 
     def linearise(self) -> tuple[Tensor, Tensor]:
         """Return outputs and Jacobian at the belief's mean."""
+        # A step that predicted has it already.
         return self.linearised or self.model.network.linearise(self.model.family.mean(self.belief), self.points.inputs)
 
 

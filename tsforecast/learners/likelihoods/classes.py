@@ -34,7 +34,7 @@ class BernoulliLikelihood(AbstractModeratedLikelihood):
     def whiten(self, outputs: Outputs, jacobian: Jacobian, target: Target, observed: Observed | None) -> Whitened:
         """Return sqrt(p (1 - p)) J and (y - p) / sqrt(p (1 - p))."""
         p = outputs.sigmoid()
-        root = (p * (1 - p)).clamp_min(self.floor).sqrt()
+        root = (p * (1 - p)).clamp_min(self.floor).sqrt()  # a saturated sigmoid has no curvature left to divide by
         return scaled(jacobian, (target - p) / root, root, observed)
 
     def log_prob(self, outputs: Outputs, target: Target, observed: Observed | None) -> Float[Tensor, " point"]:
@@ -95,6 +95,7 @@ class CategoricalLikelihood(AbstractModeratedLikelihood):
             root, among, residual = self._jittered(p, residual)
         else:  # B' = diag(sqrt p) (I - 1 p')
             among = (1 - self.smoothing) * p + self.smoothing / p.shape[-1]
+            # Without smoothing a probability may round to 0.
             among = among.clamp_min(1e-12 if p.dtype == torch.float64 else 1e-6)
             root = among.sqrt()
             residual = residual / root

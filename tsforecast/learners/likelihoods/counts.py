@@ -26,6 +26,7 @@ class PoissonLikelihood(AbstractModeratedLikelihood):
 
     def whiten(self, outputs: Outputs, jacobian: Jacobian, target: Target, observed: Observed | None) -> Whitened:
         """Return sqrt(r) J and (y - r) / sqrt(r)."""
+        # Neither infinite nor 0, by whose root the residual is divided.
         rate = outputs.clamp(-self.largest, self.largest).exp()
         root = rate.sqrt()
         return scaled(jacobian, (target - rate) / root, root, observed)
@@ -33,6 +34,7 @@ class PoissonLikelihood(AbstractModeratedLikelihood):
     def log_prob(self, outputs: Outputs, target: Target, observed: Observed | None) -> Float[Tensor, " point"]:
         """Return y f - exp f - log y!, summed over the outputs."""
         log_rate = outputs.clamp_max(self.largest)
+        # `lgamma` of a missing NaN has a gradient of NaN.
         count = target if observed is None else torch.where(observed, target, 0.0)
         return sum_observed(count * log_rate - log_rate.exp() - torch.lgamma(count + 1), observed)
 

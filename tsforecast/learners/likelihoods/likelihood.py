@@ -128,6 +128,7 @@ class GaussianLikelihood(AbstractLikelihood):
             jacobian = jacobian * observed.unsqueeze(-1)
         if isinstance(self.noise, Tensor) and self.noise.ndim == 2:
             cov = self._covariance(outputs)
+            # Noise of missing components must not reach others.
             cov = cov if observed is None else mask_cov(cov, observed)
             factor = cholesky(cov, "the noise of an observation")
             factor = factor.expand(len(outputs), *factor.shape[-2:])
@@ -183,7 +184,7 @@ class LogDensity(AbstractLikelihood):
         observed: Observed | None,
     ) -> Whitened:
         """The gradient of each point, and a residual of one."""
-        return jacobian, torch.ones_like(outputs)
+        return jacobian, torch.ones_like(outputs)  # gradient g and curvature g g'
 
     def log_prob(
         self, outputs: Float[Tensor, "point 1"], target: Target, observed: Observed | None

@@ -54,7 +54,7 @@ def random_start(variance: Weights, generator: torch.Generator | None = None) ->
     variance v (Kurle et al. 2020, appendix I).
     """
     noise = normal((2, *variance.shape), variance, generator)
-    log_sd = 0.5 * (variance * (1 - _BETA)).log() - _ALPHA**2 + _ALPHA * noise[1]
+    log_sd = 0.5 * (variance * (1 - _BETA)).log() - _ALPHA**2 + _ALPHA * noise[1]  # the variances' mean is (1 - beta) v
     return Independent((_BETA * variance).sqrt() * noise[0], (2 * log_sd).exp())
 
 
@@ -102,6 +102,7 @@ def vb(
     spread = uniform_prior(network.sizes, variance).to(mean)
     if prior == "layers":
         spread = spread * uniform_prior(network.sizes, layer_variances(network)).to(mean)
+        # The prior is around zero, not around the module's weights.
         mean, start = torch.zeros_like(mean), random_start(spread, generator)
     else:
         start = Independent(mean, (1 - _BETA) * spread)

@@ -79,6 +79,7 @@ class Memory:
             kept: At most `size` places.
             size: There are as many places as before, if those are less.
         """
+        # Of a fixed size, whatever is kept: no `nonzero` in a compiled loop.
         order = torch.sort((~kept).to(torch.int64), stable=True).indices[:size]
         ordered = Memory(*(part[order] for part in self._parts()))
         return dataclasses.replace(ordered, valid=kept[order] & ordered.valid)
@@ -122,6 +123,7 @@ class Memory:
 
 def best(scores: Float[Tensor, " place"], valid: Bool[Tensor, " place"], size: int) -> Bool[Tensor, " place"]:
     """Return a mask of the valid places with the highest scores; all of these, if they are few."""
+    # A NaN is worse than any score, but better than a free place.
     scores = torch.where(valid, scores.nan_to_num(nan=-torch.finfo(scores.dtype).max), -math.inf)
     chosen = torch.topk(scores, min(size, len(scores))).indices
     return torch.zeros_like(valid).scatter(0, chosen, torch.ones_like(chosen, dtype=torch.bool)) & valid
@@ -140,6 +142,7 @@ def k_centre(memory: Memory, size: int) -> Bool[Tensor, " place"]:
     Variational continual learning (Nguyen et al. 2018) chooses its coresets so.
     """
     inputs = memory.inputs.flatten(1)
+    # The first valid place is furthest from nothing.
     distance = torch.where(memory.valid, math.inf, -math.inf).to(inputs)
     kept = torch.zeros_like(memory.valid)
     places = torch.arange(len(memory), device=inputs.device)
@@ -147,5 +150,5 @@ def k_centre(memory: Memory, size: int) -> Bool[Tensor, " place"]:
         current = places == distance.argmax()
         kept = kept | (current & memory.valid)
         apart = (inputs - inputs[distance.argmax()]).square().sum(-1)
-        distance = torch.where(current, -math.inf, torch.minimum(distance, apart))
+        distance = torch.where(current, -math.inf, torch.minimum(distance, apart))  # a place is taken once
     return kept

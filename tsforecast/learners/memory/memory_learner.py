@@ -100,7 +100,7 @@ class MemoryLearner(AbstractPartlyGaussian[Remembered]):
     def init(self) -> Remembered:
         """Return the prior, and an empty memory."""
         prior, size = self.plain.init(), self.update_memory.size
-        targets = self._targets if size else 1
+        targets = self._targets if size else 1  # without a memory nothing asks the network
         return Remembered(prior, prior, Memory.empty(size, self.features, targets, self.mean))
 
     def drift(self, belief: Remembered, dt: Scalar) -> Remembered:
@@ -121,6 +121,7 @@ class MemoryLearner(AbstractPartlyGaussian[Remembered]):
         new = Memory.of(points)
         candidates = belief.memory.taken().joined(new) if len(belief.memory) else new  # no work for free places
         prior = self.plain.prior
+        # A tensor: nothing may branch on numbers in a compiled loop.
         is_first = (belief.fitted.mean == prior.mean).all()
         start = _where(is_first, self.start, belief.fitted)
         model = Model(self.network, self.likelihood, Diagonal())

@@ -158,6 +158,7 @@ class ResidualMemory(AbstractMemoryUpdate):
         )
         kept = best(self.scored(block.model, factors, fitted, points, generator), candidates.valid, self.size)
         floor = self.floor / block.prior.variance
+        # By the shorter sum: of what leaves the memory, or of what stays.
         gaussian = without(kept, factors, block.before, fitted, block.new <= self.size, floor)
         return Learnt(gaussian, fitted, candidates.only(kept, self.size))
 
@@ -166,7 +167,7 @@ class ResidualMemory(AbstractMemoryUpdate):
     ) -> Float[Tensor, " point"]:
         """Return the score of each observation, by weights drawn from the fit."""
         draws = Diagonal().sample(fitted, self.draws, generator)
-        weights = torch.cat([draws, fitted.mean.unsqueeze(0)])
+        weights = torch.cat([draws, fitted.mean.unsqueeze(0)])  # the mean is where scores are centred
 
         def log_prob(theta: Tensor) -> Tensor:
             terms = model.likelihood.log_prob(model.network(theta, points.inputs), points.target, points.observed)

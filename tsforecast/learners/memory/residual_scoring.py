@@ -60,7 +60,7 @@ def corrected(
     """
     if counting is None:
         counting = torch.ones_like(factors.linear[:, 0], dtype=torch.bool)
-    share = counting.to(factors.linear) / counting.sum().clamp_min(1)
+    share = counting.to(factors.linear) / counting.sum().clamp_min(1)  # free places take no part in the correction
 
     def spread(parts: Tensor, whole: Tensor) -> Tensor:
         return torch.addcmul(parts, share.unsqueeze(-1), whole - parts.sum(0))

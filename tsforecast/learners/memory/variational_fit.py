@@ -126,13 +126,14 @@ class LinearisedFit(AbstractFit):
                 return step_by_products(model, prior, points, mean)
             matrix, residual = whitened(Near(model, _around(mean), points))
             matrix = matrix.flatten(0, 1)
+            # Evidence near the mean, as seen from the prior.
             return family.condition(prior, matrix, residual.flatten() + matrix @ (mean - prior.mean)).mean
 
         fixed = _is_fixed(mean)
         is_large = len(_parts(model, mean, points)) > 1
         for _ in range(self.passes):
             move = newton(mean) - mean
-            places = mean + steps.unsqueeze(-1) * move
+            places = mean + steps.unsqueeze(-1) * move  # all lengths at once: no branch on which is better
             densities = torch.func.vmap(density, randomness="same")(
                 places
             )  # where a network draws, steps are comparable
@@ -153,7 +154,7 @@ def _parts(model: Model, mean: Tensor, points: Points) -> list[Points]:
     if _is_fixed(mean) or not len(points.inputs):
         return [points]
     outputs = model.network(mean, points.inputs[:1]).shape[-1]
-    count = max(1, _LARGE // (outputs * len(mean)))
+    count = max(1, _LARGE // (outputs * len(mean)))  # points whose Jacobian fits
     return [points.part(slice(k, k + count)) for k in range(0, len(points.inputs), count)]
 
 
@@ -197,18 +198,20 @@ class AdamFit(AbstractFit):
     def __call__(self, problem: Problem, generator: torch.Generator | None = None) -> Independent:
         """Return means and variances after the last step."""
         model, start = problem.model, problem.start
-        count = self.first if bool(problem.is_first) else self.iterations
+        count = self.first if bool(problem.is_first) else self.iterations  # later fits begin near their end
         with torch.inference_mode(False), torch.enable_grad():
             points, prior = _ordinary(problem.points), map_tensors(torch.clone, problem.prior)
             mean = start.mean.clone().requires_grad_()
-            log_sd = (0.5 * start.variance.clone().log()).requires_grad_()
+            log_sd = (0.5 * start.variance.clone().log()).requires_grad_()  # free, and positive behind the exponential
             adam = torch.optim.Adam([mean, log_sd], self.rate)
             schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, count)
+            # Each point under draws of its own (local reparametrisation).
             rows = points.inputs.repeat_interleave(self.draws, 0).unsqueeze(0)
             for _ in range(count):
                 variance = (2 * log_sd).exp()
                 outputs = model.network.draw(mean.unsqueeze(0), variance.unsqueeze(0), rows, generator)[0]
                 expected = _log_prob(model, outputs, points, self.draws).mean(-1).sum()
+                # KL between Gaussians, up to a constant.
                 ratio = (variance + (mean - prior.mean).square()) / prior.variance
                 divergence = 0.5 * (ratio - 2 * log_sd).sum()
                 adam.zero_grad()

@@ -110,6 +110,7 @@ class LayerChain(AbstractNetwork):
         parts = [part for pair in self._layers(variance) for part in pair if part is not None]
         cov = torch.zeros((), dtype=weights.dtype, device=weights.device)
         for (delta, value), part in zip(self._factors(layers, values), parts, strict=True):
+            # The variance that a layer's weights give each unit.
             entering = part if value is None else (value.square() @ part.mT).unsqueeze(1)
             cov = cov + (delta * entering) @ delta.mT
         return values[-1], cov
@@ -161,6 +162,7 @@ class LayerChain(AbstractNetwork):
             if bias is not None and bias_spread is not None:
                 centre, square = centre + bias.unsqueeze(-2), square + bias_spread.unsqueeze(-2)
             noise = normal(centre.shape, mean, generator)
+            # A root at 0 has an infinite derivative.
             x = centre + square.clamp_min(torch.finfo(square.dtype).tiny).sqrt() * noise
             x = _SLOPES[activation][0](x) if activation in _SLOPES else x
         return x
@@ -211,10 +213,12 @@ def as_network(module: nn.Module) -> AbstractNetwork:
     activations: list[type[nn.Module]] = []
     biases: list[bool] = []
     for layer in layers:
+        # Not `isinstance`: a subclass may compute something else.
         if type(layer) is nn.Linear and (not widths or widths[-1] == layer.in_features):
             widths += [layer.in_features, layer.out_features] if not widths else [layer.out_features]
             activations.append(nn.Identity)
             biases.append(layer.bias is not None)
+        # A layer has room for one activation.
         elif type(layer) in _SLOPES and activations and activations[-1] is nn.Identity:
             activations[-1] = type(layer)
         elif type(layer) is not nn.Identity:
@@ -222,6 +226,7 @@ def as_network(module: nn.Module) -> AbstractNetwork:
     if not widths:
         return ModuleNetwork(module)
     chain = LayerChain(tuple(widths), tuple(activations), tuple(biases))
+    # A layer that is used twice has one set of weights.
     shared = chain.size != sum(p.numel() for p in module.parameters())
     return ModuleNetwork(module) if shared else chain
 

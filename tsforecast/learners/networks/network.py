@@ -78,7 +78,7 @@ class AbstractNetwork(abc.ABC):
         weights = mean.unsqueeze(1) + variance.sqrt().unsqueeze(1) * noise
 
         def one(theta: Tensor, x: Tensor) -> Tensor:
-            return self(theta, x.unsqueeze(0)).squeeze(0)
+            return self(theta, x.unsqueeze(0)).squeeze(0)  # modules expect a batch of points
 
         return torch.func.vmap(torch.func.vmap(one))(weights, inputs)
 
@@ -135,6 +135,7 @@ class ModuleNetwork(AbstractNetwork):
             outputs = self(theta, x.unsqueeze(0)).squeeze(0)
             return outputs, outputs
 
+        # Outputs come with the Jacobian, from one pass.
         jacobian, outputs = torch.func.vmap(torch.func.jacrev(one, has_aux=True), (None, 0))(weights, inputs)
         return outputs, jacobian
 

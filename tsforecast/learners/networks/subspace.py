@@ -63,6 +63,7 @@ def random_basis(
     device: torch.device | None = None,
 ) -> Float[Tensor, "weight coordinate"]:
     """Return random Gaussian directions of length one."""
+    # Nearly orthogonal, since weights are many.
     basis = torch.randn(size, dim, generator=generator, dtype=dtype, device=device)
     return basis / basis.norm(dim=0)
 
@@ -75,5 +76,6 @@ def basis_of_iterates(iterates: Float[Tensor, "iterate weight"], dim: int) -> Fl
     """
     if dim > min(iterates.shape):
         raise ValueError(f"expected at least {dim} iterates of {dim} weights or more, got {tuple(iterates.shape)}")
+    # Iterates are far fewer than weights.
     _, _, right = torch.linalg.svd(iterates - iterates.mean(0), full_matrices=False)
     return right[:dim].T

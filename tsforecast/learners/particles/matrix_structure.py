@@ -92,7 +92,7 @@ class Structure:
                 if side > 1:
                     vectors = entries[used : used + side * self.reflections].view(self.reflections, side)
                     matrix, used = reflect(matrix, vectors), used + side * self.reflections
-                matrix = matrix.T
+                matrix = matrix.T  # twice: to the other side, and back
             parts.append(matrix.flatten())
         return torch.cat(parts)
 

@@ -129,7 +129,7 @@ class SteinLearner(AbstractPointsLearner[Particles]):
         """Return the log-density of targets under the mixture."""
         points = Points.of(inputs, target, observed)
         each = torch.func.vmap(lambda x: self.posterior.log_likelihood(x, points))(belief.values)
-        return each.logsumexp(0) - math.log(len(belief.values))
+        return each.logsumexp(0) - math.log(len(belief.values))  # the mean of densities
 
     def learn(
         self, belief: Particles, points: Points, generator: torch.Generator | None, done: Any = None
@@ -184,7 +184,7 @@ class SteinLearner(AbstractPointsLearner[Particles]):
         if total > self.batch:
             rows = torch.randint(total, (self.batch,), generator=generator, device=device_of(generator, belief.counts))
         part = (x[rows] for x in (belief.inputs, belief.target, belief.observed, belief.counts))
-        return Points(*part), max(total / self.batch, 1.0)
+        return Points(*part), max(total / self.batch, 1.0)  # each drawn point stands for others
 
     def descend(
         self, values: Float[Tensor, "particle variable"], moments: Moments, points: Points, scale: float, rate: Scalar

@@ -26,9 +26,10 @@ def bandwidth(squared: Float[Tensor, "particle particle"]) -> Float[Tensor, ""]:
     count = len(squared)
     if count == 1:
         return squared.new_ones(())
+    # The zeros of a particle with itself would pull the median down.
     rows, columns = torch.triu_indices(count, count, 1, device=squared.device)
     pairs = squared[rows, columns].sort().values  # `quantile` has no rule for `vmap`
-    median = 0.5 * (pairs[(len(pairs) - 1) // 2] + pairs[len(pairs) // 2])
+    median = 0.5 * (pairs[(len(pairs) - 1) // 2] + pairs[len(pairs) // 2])  # the same for odd and even numbers of pairs
     return torch.where(median > 0, median / math.log(count + 1), 1.0)
 
 
@@ -51,6 +52,7 @@ def direction(
     squared = squared_distances(particles)
     h = bandwidth(squared) if width is None else width
     kernel = (-squared / h).exp()
+    # The sum over pairs without a tensor of all their differences.
     push = kernel.sum(-1, keepdim=True) * particles - kernel @ particles
     return (kernel @ scores + 2 / h * push) / len(particles)
 

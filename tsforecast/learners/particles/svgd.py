@@ -73,7 +73,7 @@ def s2vgd(
     posterior = WeightPosterior(network, likelihood, structure, variance, learns_noise)
     like = weights_of(model) if isinstance(model, nn.Module) else mean
     drawn = structure.start(num_particles, generator, mean, like)
-    logs = drawn.new_zeros(num_particles, posterior.num_precisions)
+    logs = drawn.new_zeros(num_particles, posterior.num_precisions)  # precisions of 1
     if learns_noise:
         noise = likelihood.noise if isinstance(likelihood, GaussianLikelihood) else 1.0
         if not isinstance(noise, int | float):

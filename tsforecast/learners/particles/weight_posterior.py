@@ -81,10 +81,11 @@ class WeightPosterior:
 
     def log_prior(self, variables: Float[Tensor, " variable"]) -> Float[Tensor, ""]:
         """Return the log-density of all variables before any data."""
+        # Logarithms of precisions stand behind the weights.
         parts = variables.split([*self._groups, self.num_precisions])
         logs = parts[-1]
         if self.variance is None:
-            own = logs.unbind()[: len(self._groups)]
+            own = logs.unbind()[: len(self._groups)]  # the last is that of the noise
         else:
             own = (-torch.as_tensor(self.variance, dtype=logs.dtype, device=logs.device).log(),) * len(self._groups)
         total = self.shape * logs.sum() - self.rate * logs.exp().sum()  # Gamma, in the logarithm of the precision

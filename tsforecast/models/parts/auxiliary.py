@@ -71,6 +71,7 @@ class Auxiliary:
         if encoder is not None:
             return encoder(values)
         seen = [] if self.num_targets == 1 else [time_slice.observed.to(values.dtype)]
+        # A far value would drown all others in the first layer.
         return torch.cat([values.clamp(-50.0, 50.0), *seen], -1)
 
     def decoder(self, hidden: int) -> AbstractDecoder | None:
@@ -130,6 +131,7 @@ def decoded(decoder: AbstractDecoder | None, emitted: Gaussian, generator: torch
     for mean, root in zip(emitted.mean.unbind(), factor.unbind(), strict=True):  # of all steps at once it would not fit
         shape = (_PAIRS, *mean.shape)
         away = matvec(root, normal(shape, mean, generator))
+        # In opposite pairs the linear part of the decoder has no error.
         steps.append(decoder.moments(torch.cat([mean + away, mean - away]).flatten(0, 1)))
     means, deviations = (torch.stack(parts) for parts in zip(*steps, strict=True))
     return Gaussian(means, torch.diag_embed(deviations.square()))

@@ -97,7 +97,7 @@ class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
         if mixture is None:
             terms = self._after(future, Series.of(batch), state)[1].density.sum(0)
             joint = torch.logsumexp((self.dynamics.log_weight(state.evidence) + terms).flatten(1), 1)
-            return -joint / count - own.log()
+            return -joint / count - own.log()  # densities per size become those per scale, as the CRPS is
         values = (future.values.squeeze(-1) / state.size.squeeze(1)).T
         steps = len(future.values)
         scored = torch.linspace(0, steps - 1, min(steps, _SCORED), device=values.device).round().long()

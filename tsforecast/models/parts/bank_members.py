@@ -143,17 +143,18 @@ class Members:
         """Return the result of `beginning`, and the systems of a slice that begins with this past."""
         values, seen = past.values, recent(past.observed, self.data.scaling_length)
         size = masked_mean(values.abs(), seen).to(next(self.dynamics.parameters()))
+        # What is missing is neither the least nor the most.
         low, high = (torch.where(seen, values, end).squeeze(-1) for end in (torch.inf, -torch.inf))
         still = (high.amax(0) <= low.amin(0)) & (seen.sum((0, 2)) <= self.data.season)  # a few equal values, or none
         nothing_but_zeros = still.unsqueeze(-1) & (size == 0)
-        size = torch.where(size > 0, size, 1.0)
+        size = torch.where(size > 0, size, 1.0)  # a series of zeros has no size to divide by
         wide = self.wide(past, size)
         apart = zip(wide.values.chunk(self.num_transformations, 1), self.transformations, strict=True)
         changes = [transformation_of(name).own_change(values) for values, name in apart]
         own = self.data.typical_change * torch.cat(changes, 1)
         location, scale = location_and_scale(wide.values, own, seen.repeat(1, self.num_transformations, 1), self.data)
         location, scale = (x.reshape(self.num_transformations, -1).T for x in (location, scale.to(size)))
-        scale = torch.where(nothing_but_zeros, self.data.typical_change, scale)
+        scale = torch.where(nothing_but_zeros, self.data.typical_change, scale)  # zeros have no changes of their own
         models = self.models(wide if whole is past else self.wide(whole, size), series)
         states = tuple(
             _without_slopes(_by_series(model.prior, self.num_transformations), still, member.structure)
@@ -188,6 +189,7 @@ class Members:
         own, own_error = variance[:steps], error[:steps]
         scales = torch.where(seen, -0.5 * (own.log() + LOG_2PI), 0.0) + slope
         squares = torch.where(seen, own_error.square() / own, 0.0)
+        # The unknown are zeros, so their errors are minus the forecasts.
         return Onward(before, scales, squares, -error[steps:], variance[steps:].sqrt())
 
     def _log_slope(self, time_slice: TimeSlice, before: BankState) -> Float[Tensor, "time stacked"]:
@@ -233,6 +235,7 @@ class Members:
         wide = torch.cat([transformation_of(name).apply(values) for name in self.transformations], 1)
         index = time_slice.season_index
         return TimeSlice(
+            # A transformation of 0 need not be 0.
             values=torch.where(time_slice.observed.repeat(1, count, 1), wide, 0.0),
             observed=time_slice.observed.repeat(1, count, 1),
             active=None if time_slice.active is None else time_slice.active.repeat(1, count),

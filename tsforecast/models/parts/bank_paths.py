@@ -16,6 +16,7 @@ def draw(
 ) -> Int[Tensor, "series sample"]:
     """Return the numbers of models drawn by weight, systematically: each about as often as its weight says."""
     known = log_weight.detach()
+    # One number a series: systematic.
     start = torch.rand(len(known), generator=generator, dtype=known.dtype, device=known.device)
     return systematic_ancestors(known.T, start, num_samples).T
 

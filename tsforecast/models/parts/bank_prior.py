@@ -46,7 +46,7 @@ def begin(dynamics: AbstractBankDynamics, prior: dict[str, Any]) -> None:
 
     Means of seasons, effects of covariates and deviations of categories stay as they are.
     """
-    state, known = prior["state"], list(_counted(prior["transformations"]))
+    state, known = prior["state"], list(_counted(prior["transformations"]))  # a transformation may stand more than once
     pairs = [(to, known.index(one)) for to, one in enumerate(_counted(dynamics.transformations)) if one in known]
     to, of = [list(places) for places in zip(*pairs, strict=True)] or [[], []]
     with torch.no_grad():
@@ -57,7 +57,7 @@ def begin(dynamics: AbstractBankDynamics, prior: dict[str, Any]) -> None:
                 continue
             source, own = prior["structures"].index(one), _tables(dynamics)[number]
             population, deviation = state[f"population.{source}"], state[f"deviation.{source}"]
-            own.population[: len(population)] = population
+            own.population[: len(population)] = population  # noises and dampings come first, then what stays
             own.categories[-1][to, : len(population)] = deviation[of]
             for name in ("log_prior", "log_shape"):
                 getattr(dynamics, name)[number, to] = state[name][source, of]

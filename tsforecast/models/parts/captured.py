@@ -56,6 +56,7 @@ class CapturedLoss:
         if self._waits:
             return self.loss
         names = sorted(name for name, x in batch.items() if isinstance(x, Tensor))
+        # A phase, such as the linear one, runs other operations.
         key = (*phase, *((name, batch[name].shape, batch[name].dtype) for name in names))
         if key not in self._graphs and len(self._graphs) < _MOST_GRAPHS:
             self._seen[key] += 1
@@ -73,11 +74,11 @@ class CapturedLoss:
     def _capture(self, key: Any, batch: Batch) -> None:
         """Capture the loss and its gradients, unless they wait for the GPU."""
         step = _Step(self.module, self.loss, sorted(batch))
-        inputs = tuple(batch[name].clone() for name in step.names)
+        inputs = tuple(batch[name].clone() for name in step.names)  # a graph reads and writes memory of its own
         with branchless(), torch.enable_grad():
             if reason := _reason_to_wait(step, inputs):
                 log.info("training without CUDA graphs: %s", reason)
-                self._waits = True
+                self._waits = True  # one that waits once waits at every step
                 return
             # Other tensors of the same numbers: what a step before has left, such as its loss, ties the gradients of
             # the weights to the stream that it ran on.

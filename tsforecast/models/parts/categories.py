@@ -46,9 +46,9 @@ class RegimeStart:
         dynamics = inference.dynamics
         assert isinstance(dynamics, SwitchingBases)
         targets, states = dynamics.emits.emitted_dim, dynamics.bases.state_dim
-        if bool(dynamics.is_begun) or not self.starts or states < targets:
+        if bool(dynamics.is_begun) or not self.starts or states < targets:  # a state must hold the last values
             return
-        dynamics.is_begun.fill_(True)
+        dynamics.is_begun.fill_(True)  # also without any value: a second batch must not overwrite what was learnt
         time_slice, units = inference.slice_of(batch, "both"), inference.scale_of(batch)
         values, seen = scaled(time_slice, *units)
         seen = time_slice.observed if seen is None else seen
@@ -62,7 +62,7 @@ class RegimeStart:
         adopt(dynamics, model)
         level = values[seen.all(-1)]
         dynamics.prior_mean[: targets * len(lags)] = level.mean(0).repeat(len(lags)).to(dynamics.prior_mean)
-        spread = level.std(0, correction=0).clamp_min(1e-6)
+        spread = level.std(0, correction=0).clamp_min(1e-6)  # a constant series has no spread
         known = spread.log().repeat(len(lags)).to(dynamics.prior_mean)
         dynamics.prior_log_inverse_scale[: targets * len(lags)] = -known
         if dynamics.issm is not None:
@@ -85,10 +85,11 @@ def adopt(dynamics: SwitchingBases, model: SwitchingRegression) -> None:
     used = model.coefficient.shape[1] - 1
     coefficient, deviation = model.coefficient.mT.to(like), model.cov.diagonal(dim1=-2, dim2=-1).sqrt().to(like)
     matrix = torch.zeros_like(like)
-    matrix[:, targets:used, : used - targets] = torch.eye(used - targets)
+    matrix[:, targets:used, : used - targets] = torch.eye(used - targets)  # older values move on by one place
     matrix[:, :targets, :used] = coefficient[..., 1:]
     bases["transition"].copy_(matrix)
     bases["offset"].zero_()[:, :targets] = coefficient[..., 0]
+    # Inside of its bounds, at which no gradient passes.
     noise = torch.full_like(bases["state_noise"], LARGEST_LOG_SCALE - 0.5)
     noise[:, :targets] = -deviation.log()
     bases["state_noise"].copy_(noise.clamp(-LARGEST_LOG_SCALE + 0.5, LARGEST_LOG_SCALE - 0.5))
@@ -102,7 +103,7 @@ def adopt(dynamics: SwitchingBases, model: SwitchingRegression) -> None:
     chain = dynamics.dynamics
     assert chain.stay is not None
     chain.stay.copy_(torch.log_softmax(model.log_transition, -1).exp().clamp_min(_LEAST).log())
-    chain.head.weight.zero_()
+    chain.head.weight.zero_()  # the network adds to the chain that was found
     chain.head.bias.zero_()
     chain.first.weight.zero_()
     chain.first.bias.copy_(stationary(model.log_transition))

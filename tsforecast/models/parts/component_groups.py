@@ -35,6 +35,7 @@ class Group:
         """Return the distance of each value from the nearest component with a weight, in standard deviations."""
         point = transformation_of(self.transformation).apply(values.unsqueeze(1) / self.size)
         distance = (point - self.mean).abs() / self.deviation
+        # Known values have no distance in deviations.
         return torch.where((self.weight > 0) & (self.deviation > 0), distance, torch.inf).amin(1)
 
     def of(self, cell: Int[Tensor, " other"]) -> "Group":
@@ -45,6 +46,7 @@ class Group:
 
 def quantile(probability: Tensor) -> Tensor:
     """Return standard normal quantiles of at most a half, finite however small the probability."""
+    # 0 would give an infinite score.
     return torch.special.ndtri(probability.clamp(torch.finfo(probability.dtype).tiny, 0.5))
 
 
@@ -53,6 +55,7 @@ def cdf(values: Float[Tensor, " cell"], groups: Sequence[Group], upper: bool = F
     sign = -1.0 if upper else 1.0
     total = torch.zeros_like(values)
     for group in groups:
+        # Not `apply`: values outside of the domain have a place, too.
         point = transformation_of(group.transformation).place(values.unsqueeze(1) / group.size)
         distance = point - group.mean
         share = 0.5 * torch.erfc(-sign / math.sqrt(2) * distance / group.deviation)  # `ndtr` loses its lower tail

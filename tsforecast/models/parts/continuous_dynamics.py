@@ -142,6 +142,7 @@ class TimedGLSDynamics(AbstractLinearDynamics):
         reading[1::2] = 1.0
         self.turn = torch.nn.Parameter(turn)
         self.damping = torch.nn.Parameter(torch.diag(damping))
+        # A Cholesky factor: any number in it gives a covariance.
         self.noise_factor = torch.nn.Parameter(0.2 * torch.eye(state_dim))
         self.emission = torch.nn.Parameter(reading + 0.1 * torch.randn(data.num_targets, state_dim))
         self.prior_mean = torch.nn.Parameter(torch.zeros(state_dim))
@@ -161,6 +162,7 @@ class TimedGLSDynamics(AbstractLinearDynamics):
             damping: What the regime adds to the matrix that damps it.
             log_factor: Logarithms of the factors by which it multiplies scales of noises, of each state.
         """
+        # The lower triangle determines a covariance.
         factor = torch.as_tensor(log_factor).exp().unsqueeze(-1) * self.noise_factor.tril()
         drift = stable_drift(self.turn + turn, self.damping + damping)
         return DenseSDE(drift, factor @ factor.mT, self.emission[0])

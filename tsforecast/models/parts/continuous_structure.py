@@ -86,7 +86,7 @@ class TimedComponent:
             own: Parameters by name, each of shape (series,), bounded.
             unit: Of time, in nanoseconds.
         """
-        change = (2 * own["change"]).exp() if "change" in own else None
+        change = (2 * own["change"]).exp() if "change" in own else None  # parameters are logarithms of deviations
         rate = own["rate"].exp() if "rate" in own else None
         if self.kind == "cycle":
             assert change is not None
@@ -108,7 +108,7 @@ class TimedComponent:
             return Matern("135".index(self.kind[-2]), own["length_scale"].exp(), variance)
         assert rate is not None
         if self.kind == "damped_level":
-            return OrnsteinUhlenbeck(rate, 2 * rate * variance)
+            return OrnsteinUhlenbeck(rate, 2 * rate * variance)  # its stationary variance is then `variance`
         return Rotations(own["frequency"].exp().unsqueeze(-1), 2 * rate * variance, rate)
 
     def prior_cov(self, own: dict[str, Tensor], equation: AbstractSDE) -> Float[Tensor, "series state state"]:
@@ -148,7 +148,7 @@ class TimedStructure:
         """
         parsed = tuple(parse_timed(name.strip()) for name in components.split("+"))
         lengths = [one.length or one.name for one in parsed]
-        if len(set(lengths)) < len(lengths):
+        if len(set(lengths)) < len(lengths):  # a day and a cycle of 24 h are one component
             raise ValueError(f"expected every component once, got {components!r}")
         return cls(parsed, unit)
 
@@ -212,6 +212,7 @@ class TimedStructure:
             cosine, sine = means[first : first + one.size].unflatten(0, (-1, 2)).unbind(-1)
             order = torch.arange(1, one.harmonics + 1, dtype=cov.dtype, device=cov.device)
             angle = 2 * math.pi * order * phases[:, cycle, None]
+            # As `Rotations` turns a pair.
             turned = [cosine * angle.cos() + sine * angle.sin(), sine * angle.cos() - cosine * angle.sin()]
             parts.append(torch.stack(turned, -1).flatten(1))
             first, cycle = first + one.size, cycle + 1
@@ -225,7 +226,7 @@ class TimedStructure:
             row, first = readout[..., where], first + one.size
             mean = (row * states.mean[..., where]).sum(-1)
             variance = ((states.cov[..., where, where] @ row.unsqueeze(-1)).squeeze(-1) * row).sum(-1)
-            parts[one.name] = mean, variance.clamp_min(0).sqrt()
+            parts[one.name] = mean, variance.clamp_min(0).sqrt()  # rounding may leave a variance below 0
         return parts
 
 

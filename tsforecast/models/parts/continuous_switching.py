@@ -52,8 +52,9 @@ class TimedSwitchingDynamics(AbstractSwitchingDynamics):
             raise ValueError(f"expected persistence to be above 0 and below 1, got {persistence}")
         self.inside, self.issm = inside, None
         self.timed, self.cycles, self.cell, self.switch_dim = inside.timed, inside.cycles, cell, switch_dim
+        # Slow dimensions beside fast ones.
         stays = (torch.full((switch_dim,), persistence).logit() + torch.linspace(0, 3, switch_dim)).sigmoid()
-        self.log_rate = torch.nn.Parameter((-stays.log()).log())
+        self.log_rate = torch.nn.Parameter((-stays.log()).log())  # exp(-rate) is what stays in a unit of time
         calm_to_wild = 4 * (torch.arange(num_bases) + 0.5) / num_bases - 2
         noises = len(self.timed.components) + 1  # that of each component, and that of an observation
         factor = calm_to_wild.unsqueeze(-1) + 0.1 * torch.randn(num_bases, noises)
@@ -114,7 +115,7 @@ class TimedSwitchingDynamics(AbstractSwitchingDynamics):
 
         first = torch.zeros(1, len(series.index), self.switch_dim, dtype=rate.dtype, device=rate.device)
         return GaussianSwitching(
-            DiagonalGaussian(first, torch.ones_like(first)),
+            DiagonalGaussian(first, torch.ones_like(first)),  # its stationary distribution
             lambda switch, time: keeps[time] * switch,
             parameters,
             active=time_slice.active,

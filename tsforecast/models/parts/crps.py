@@ -37,6 +37,7 @@ def weighted_crps(
     It is sum_i r_i |X_i - y| / n - sum_{i < j} r_i r_j |X_i - X_j| / (n (n - 1)).
     """
     count = paths.shape[1]
+    # Fair: the paths stand for a distribution, not for themselves.
     points, weight = paths.movedim(1, -1), (ratio / count).expand_as(paths).movedim(1, -1)
     return _value(points, weight, values.squeeze(1), count / (count - 1))
 
@@ -61,6 +62,7 @@ def crps_of_gaussians(
     error = (ratio * _mean_size(mean - values, deviation)).mean(1)
     if count == 1:
         return error - ratio[0].square() * deviation[:, 0] / math.sqrt(math.pi)
+    # Pairs of a component with itself do not count.
     first, second = torch.triu_indices(count, count, 1, device=mean.device)
     both = (deviation[:, first].square() + deviation[:, second].square()).sqrt()
     spread = ratio[first] * ratio[second] * _mean_size(mean[:, first] - mean[:, second], both)
@@ -87,7 +89,7 @@ def crps_of_samples(
     """
     count, number = points.shape[-2:]
     weight = (ratio / (count * number)).unsqueeze(-1).expand(points.shape)
-    factor = count / (count - 1) if count > 1 else 1.0
+    factor = count / (count - 1) if count > 1 else 1.0  # over pairs of different samples
     score = _value(points.flatten(-2), weight.flatten(-2), values, factor)
     if count == 1:
         return score
@@ -147,7 +149,7 @@ def _score(
     order = _order(points)
     ordered, share = points.gather(-1, order), weight.gather(-1, order)
     error, mass = ordered - values, share * ordered
-    upto, moment = share.cumsum(-1), mass.cumsum(-1)
+    upto, moment = share.cumsum(-1), mass.cumsum(-1)  # all pairs by two running sums, not by a table of pairs
     balance = 2 * upto - share - upto[..., -1:]  # w below - w above
     moved = 2 * moment - mass - moment[..., -1:]
     score = (share * error.abs()).sum(-1) - factor * (mass * balance).sum(-1)

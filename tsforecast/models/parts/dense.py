@@ -112,18 +112,19 @@ class DenseBases:
         """
         state, emitted, season = self.state_dim, self.emits.emitted_dim, self.data.season
         start = rotations(state, season) if self.emits.image is None else torch.eye(state)
-        start = short_memory(state) if self.has_components else start
+        start = short_memory(state) if self.has_components else start  # the level and the season are theirs
         root = math.sqrt(state)
         transition = start + 0.05 * torch.randn(count, state, state) / root
         emission = (torch.randn(emitted, state) + 0.1 * torch.randn(count, emitted, state)) / root
         if self.begins_linear:
             turn = 0.01 * torch.randn(count, state, state)
+            # The exponential of a skew matrix is a rotation: it does not expand.
             transition = torch.linalg.matrix_exp((turn - turn.mT) / root) @ start
             emission = 0.1 * emission
             if not self.has_components:
                 emission[:, : self.data.num_targets] += seasonal_readout(state, season)
         elif self.has_components:
-            emission[:, 0] *= 0.1
+            emission[:, 0] *= 0.1  # at first the components speak for the target
         return {"transition": transition, "emission": emission}
 
     def log_scales(self) -> SeriesParameters:
@@ -271,4 +272,5 @@ def linear_part(
         LinearGaussian(seen[None, None], given.mean, given.cov),
     )
     prior = prior_over(prior_mean, prior_log_inverse_scale, emission.offset.shape[1])
+    # One covariance for all series: gains are computed once.
     return LinearModel(system, Gaussian(prior.mean, prior.cov[:1]))

@@ -79,6 +79,7 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
         """Yield the linear model, see `AbstractLinearMixture`."""
         time_slice = self.slice_of(batch, part)
         model = self.dynamics.linear(time_slice, belief.series, belief.memory)
+        # Values are not divided by a size.
         units, size = (belief.location, belief.scale), torch.ones_like(belief.scale[:, :1])
         model = dataclasses.replace(model, prior=belief.gaussian)
         yield LinearMember(model, time_slice, *units, self.dynamics.structure, (self.units.transformation,), size)
@@ -93,7 +94,7 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
             belief, future = self.filter(batch)[0], self.slice_of(batch, "future")
             system = self.dynamics.linear(future, belief.series, belief.memory).system
             score = crps_of_marginals(system, belief, future, batch, self.units)
-            if self.surprise is None or not self.dynamics.training:
+            if self.surprise is None or not self.dynamics.training:  # evaluation has no prior in it
                 return score
             # The same gradient as that of the logarithm, times the score: no unit matters to a prior.
             return score + score.detach() * self.surprise(belief.series)
@@ -149,6 +150,7 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
         if not is_transformed(observed) and not bool(observed.any()):
             return joint
         value = self.units.scaled(torch.where(observed, known, 0.0), belief).transpose(0, 1)
+        # Times and targets are one dimension of the joint.
         return joint.condition(value.flatten(1), observed.flatten(1))
 
     def forecast(
@@ -224,6 +226,6 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
             location, scale = (x.double().unsqueeze(1) for x in (belief.location, belief.scale))
             mean, variance = (x.double().transpose(0, 1) for x in (steps.mean, steps.variance))
             mean, variance = mean * scale + location, variance * scale.square()
-        deviation = torch.where(observed, 0.0, variance.clamp_min(0).sqrt())
+        deviation = torch.where(observed, 0.0, variance.clamp_min(0).sqrt())  # rounding may leave a variance below 0
         mean = torch.where(observed, self.units.transform(torch.nan_to_num(known)), mean)
         return Marginals.single(mean, deviation, self.units.transformation, self.units.clip)

@@ -51,7 +51,7 @@ class ISSMDynamics(AbstractLinearDynamics):
         noises, count = len(self.structure.noise_names), len(self.structure.components)
         self.sizes = [noises, self.structure.num_damped, count, data.num_dynamic_real]
         initial = [torch.full((noises,), -3.0), torch.full((self.sizes[1],), 2.0), torch.zeros(count)]
-        initial[0][-1] = -0.5
+        initial[0][-1] = -0.5  # that of the observation
         # Trends of hours and days differ too much to have a prior: those of few values would run away.
         levels = not any("trend" in name for name in self.structure.noise_names)
         known = _KNOWN.get(calendar_unit(data.freq)[1]) if has_prior and levels else None
@@ -62,6 +62,7 @@ class ISSMDynamics(AbstractLinearDynamics):
         initial.append(torch.zeros(data.num_dynamic_real))  # effects of the covariates
         self.parameters_of_series = SeriesParameters(torch.cat(initial), data.num_series, data.cardinality)
         self.register_buffer("begun", torch.cat(initial[:2]), persistent=False)
+        # Per horizon of data, since a loss is per value.
         self.doubt = 1 / (2 * _SPREAD**2 * data.typical_horizons) if known and data.typical_horizons else 0.0
         factors = self.structure.num_factors
         self.season_means = torch.nn.Parameter(torch.zeros(factors)) if factors else None

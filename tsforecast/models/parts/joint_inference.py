@@ -117,6 +117,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         chosen = chosen.gather(1, order)  # else the paths of one target have their models in the order of another's
         root = cholesky(belief.joint.correlation.matrix())
         noise = normal((len(root), self._targets, num_samples, stretch.steps), root, generator)
+        # Correlated between targets, independent in time.
         errors = (root @ noise.flatten(2)).view_as(noise).transpose(0, 1).flatten(0, 1)
         paths = stretch.paths(errors, chosen)
         if bool(stretch.is_known.any()):
@@ -172,7 +173,9 @@ class JointInference(AbstractInference[AbstractDynamics]):
         number = torch.arange(count, device=batch["series_index"].device)
         number = number.repeat_interleave(len(batch["series_index"]))
         index = found["series_index"]
+        # 0 is the unknown series, of every target.
         found["series_index"] = torch.where(index > 0, (index - 1) * count + number + 1, 0)
+        # The target is the last category.
         found["static_cat"] = torch.cat([found["static_cat"], number.unsqueeze(1)], 1)
         return found
 
@@ -218,6 +221,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         """Return the distribution of the horizon before its known values are taken in, but for the models' weights."""
         together, flat = self._together(belief), self._flat(future)
         known = flat["known_future"]
+        # Those of all targets are taken in together, later.
         free = {**flat, "known_future": torch.full_like(known, torch.nan)}
         marginals = self.inner.marginals(together, free)
         given = marginals if bool(known.isnan().all()) else self.inner.marginals(together, flat)
@@ -227,6 +231,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         for member in self.inner.members_of(flat, "future", together):
             joint = member.model.system.predictive(member.model.prior, known.shape[1])
             deviation = joint.variance.clamp_min(1e-12).sqrt()
+            # Deviations are those of the marginals, in other units.
             cov = joint.cov / (deviation.unsqueeze(-1) * deviation.unsqueeze(-2))
             root = cholesky(cov.expand(len(deviation), -1, -1), "the correlations of a horizon", jitter=True)
             count = len(member.transformations)
@@ -272,6 +277,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
                 variance = root[target].square().sum(-1) - (gain * cross).sum(-1)
                 free = ~is_known[target]
                 mean[row, :, free, 0] = moved[:, free].to(mean)
+                # Rounding may leave a variance below 0.
                 deviation[row, :, free, 0] = variance[:, free].clamp_min(1e-12).sqrt().to(deviation)
         return dataclasses.replace(own, mean=mean, deviation=deviation)
 

@@ -73,9 +73,10 @@ class Marginals:
         clip: str = "none",
     ) -> "Marginals":
         """Return mixtures of equal weights, given moments in scaled units, batch shape (horizon, component, series)."""
-        center, unit = (x.double()[:, None, None] for x in (location, scale))
+        center, unit = (x.double()[:, None, None] for x in (location, scale))  # a location may be far from 0
         mean, variance = (x.double().permute(2, 1, 0, 3) for x in (emitted.mean, emitted.variance))
         count = mean.shape[1]
+        # Paths were drawn: each counts alike.
         weight, size = mean.new_full((len(mean), count), -math.log(count)), torch.ones_like(mean[:, :, 0])
         deviation = variance.clamp_min(0).sqrt() * unit
         return cls(weight, mean * unit + center, deviation, size, (transformation,) * count, clip)
@@ -136,7 +137,7 @@ class Marginals:
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the probability of at most the given values, in the units of the data."""
         below = cdf(values.flatten(), self._groups).reshape(values.shape)
-        below = below if self.clip == "none" else torch.where(values < 0, 0.0, below)
+        below = below if self.clip == "none" else torch.where(values < 0, 0.0, below)  # what is below 0 is all at 0
         if self.bounds is None:
             return below
         low, high = self.bounds.unsqueeze(2).unbind(1)
@@ -149,11 +150,12 @@ class Marginals:
         where probabilities end, it is the standardised error in the nearest component.
         """
         below, above = (cdf(values.flatten(), self._groups, upper) for upper in (False, True))
+        # Each tail by its own probability: 1 - p has no digits there.
         score = quantile(below) * (below < 0.5) - quantile(above) * (below >= 0.5)
         far = score.abs() > _FARTHEST
         if bool(far.any()):
             nearest = torch.stack([group.distance(values.flatten()) for group in self._groups]).amin(0)
-            nearest = torch.where(nearest.isfinite(), nearest, _FARTHEST)
+            nearest = torch.where(nearest.isfinite(), nearest, _FARTHEST)  # known values alone have no distance
             score = torch.where(far, torch.copysign(torch.maximum(nearest, score.abs()), score), score)
         return score.reshape(values.shape)
 
@@ -189,13 +191,14 @@ class Marginals:
         """
         nodes = torch.linspace(-_WIDTH, _WIDTH, _NODES).to(self.mean)
         total = torch.zeros_like(self.mean.transpose(0, 1))
+        # The density at equally spaced nodes.
         for node, weight in zip(nodes, (-nodes.square() / 2).softmax(0), strict=True):
             total += weight * function(self._clipped(torch.cat(self._of_components(node[None]))))
         return total.transpose(0, 1)
 
     def of(self, series: slice) -> "Marginals":
         """Return the distributions of some of the series, in tensors of their own."""
-        return map_tensors(lambda x: x[series].clone(), self)
+        return map_tensors(lambda x: x[series].clone(), self)  # a view would keep the memory of all series
 
     def behind(self, steps: int) -> "Marginals":
         """Return the distributions of the steps behind the first ones."""
@@ -222,6 +225,7 @@ class Marginals:
         aim = normal[:, None, None, None]
         parts = (self.mean.unbind(1), self.deviation.unbind(1), self.size.unsqueeze(2).unbind(1), self.transformations)
         return [
+            # A known value stays where `aim` is infinite.
             transformation_of(name).restore(m + torch.where(s > 0, s * aim, 0.0)) * size
             for m, s, size, name in zip(*parts, strict=True)
         ]
@@ -249,7 +253,7 @@ class Marginals:
             mean, deviation = (x[:, own].flatten(2).transpose(1, 2).flatten(0, 1) for x in (self.mean, self.deviation))
             weight = weights[:, own]
             size = self.size[:, own]
-            size = size[:, :1] if bool((size == size[:, :1]).all()) else size
+            size = size[:, :1] if bool((size == size[:, :1]).all()) else size  # one column where they are alike
             size = size.unsqueeze(2).expand(-1, -1, self.mean.shape[2], -1).flatten(2).transpose(1, 2).flatten(0, 1)
             groups.append(Group(name, weight, mean, deviation, size, bool((deviation == 0).any())))
         return groups

@@ -92,6 +92,7 @@ class Evidence:
         if shape not in self.found:
             lags = lags_of(shape.order, self.season if shape.seasonal and self.season > shape.order else 0)
             data = regression(self.values, self.seen, lags, self.inputs)
+            # The same values for all shapes, else likelihoods cannot be compared.
             data = dataclasses.replace(data, seen=self.usable)
             targets = self.values.shape[-1]
             shared = shared_of(shape.switching, len(lags) * targets, self.inputs.shape[-1])
@@ -99,10 +100,12 @@ class Evidence:
             found = fit(data, kind, _STARTS + targets - 1 if shape.regimes > 1 else 1, self.seed)
             own = data.design.shape[-1] - len(shared)
             free = (own * shape.regimes + len(shared)) * targets
-            free += (1 if kind.one_scale else shape.regimes) * targets * (targets + 1) // 2
-            free += shape.regimes * (shape.regimes - 1) + (shape.stages > 1) + self.more
+            free += (1 if kind.one_scale else shape.regimes) * targets * (targets + 1) // 2  # symmetric covariances
+            free += shape.regimes * (shape.regimes - 1) + (shape.stages > 1) + self.more  # rows of transitions sum to 1
+            # Densities of scaled values become those of the data: each series has a scale of its own.
             units = float((self.log_unit.sum(-1) * self.usable.sum(0)).sum())
             criterion = -2 * (found.log_likelihood - units) + free * math.log(max(self.count, 2))
+            # In a regime, given the chance to stay in a stage.
             stays = 1 - (1 - float(found.model.log_transition.diagonal().exp().min())) / shape.stages
             if shape.regimes > 2 and (stays < _LEAST_STAY or float(found.shares.min()) < _LEAST_SHARE):
                 criterion = math.inf  # outliers, and no regime that lasts
@@ -129,7 +132,7 @@ def chosen_shape(evidence: Evidence, given: Mapping[str, Any]) -> Shape:
     """
     fixed = fixed_shape(given)
     start = Shape().but(**fixed)
-    least = "coefficients" in fixed.get("switching", ())
+    least = "coefficients" in fixed.get("switching", ())  # coefficients that differ need a lag
     orders = [start.order] if "order" in fixed else [p for p in ORDERS if least <= p <= evidence.most] or [1]
     counts = [start.regimes] if "regimes" in fixed else _REGIMES
     best, before = evidence.best(start.but(regimes=k, order=p) for k in counts for p in orders), None

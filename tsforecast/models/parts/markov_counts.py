@@ -48,10 +48,11 @@ class MarkovCountDynamics(AbstractMarkovDynamics):
     def adopt(self, model: SwitchingRegression) -> None:
         """Write a regression of the logarithms of the counts and one into the parameters, by its moments."""
         variance = model.cov.flatten()
+        # The mean of a lognormal variable, less the one that was added.
         mean = torch.expm1(model.coefficient[:, 0, 0] + 0.5 * variance).clamp_min(_LEAST)
         self.location.copy_(self._own("location", mean.log()))
         if self.log_dispersion is not None:
-            more = (torch.expm1(variance) - 1 / mean).clamp_min(0.01)
+            more = (torch.expm1(variance) - 1 / mean).clamp_min(0.01)  # var = mean + d mean^2, solved for d
             self.log_dispersion.copy_(self._own("scale", more.log()))
         if self.effects is not None:
             self.effects.copy_(self._own("effects", model.coefficient[:, 1:, 0]))
@@ -66,4 +67,4 @@ class MarkovCountDynamics(AbstractMarkovDynamics):
         """
         if self.own is not None and self.own.series is not None:
             known = index > 0
-            self.own.series[index[known] - 1, 0] = level[known].to(self.own.series)
+            self.own.series[index[known] - 1, 0] = level[known].to(self.own.series)  # 0 is the unknown series

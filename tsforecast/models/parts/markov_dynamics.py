@@ -108,8 +108,10 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         self.lags = lags_of(options.order, data.season if seasonal else 0)
         self.regimes, self.stages, self.switching_parts = options.regimes, options.stages, options.switching
         self.targets, self.of_mean = data.num_targets, options.of_mean
+        # A stage is left sooner than its regime, at most every other step.
         going = min(self.stages * (1 - options.persistence), max(0.5, 1 - options.persistence))
         stay, leave = math.log(1 - going), math.log(going / max(self.regimes - 1, 1))
+        # Logarithms, whose softmax is the chain itself.
         self.transition = torch.nn.Parameter(torch.eye(self.regimes) * (stay - leave) + leave)
         self.transition_effects = None
         if options.transition_covariates:
@@ -158,12 +160,13 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
         centre = log_unit = self.transition.new_zeros(len(series.index), self.targets)
         if self.own is not None:
             own = self.own(series.index, series.static_cat)
-            centre, log_unit = own.chunk(2, -1) if own.shape[-1] > 1 else (centre, own)
+            centre, log_unit = own.chunk(2, -1) if own.shape[-1] > 1 else (centre, own)  # counts have a level alone
         size = max(self.num_lags, 1)
         cov = torch.eye(size, dtype=centre.dtype, device=centre.device)
         if self.lags:
             level, deep = (2 * self.log_prior_scales.clamp(LOWEST, HIGHEST)).exp().unbind()
-            cov = cov * deep + level
+            cov = cov * deep + level  # values before a series scatter about a level that they share
+        # Before a series its targets are independent.
         cov = torch.kron(cov, torch.eye(self.targets, dtype=centre.dtype, device=centre.device))
         prior = Gaussian(centre.new_zeros(len(centre), len(cov)), cov.expand(len(centre), -1, -1))
         logits = self.transition.expand(1, 1, -1, -1)
@@ -194,7 +197,7 @@ class AbstractMarkovDynamics(AbstractDynamics, abc.ABC):
 
     def _own(self, name: str, values: Tensor) -> Tensor:
         """Return the values of all regimes where they differ in a part, else those of the first."""
-        return values if name in self.switching_parts else values[:1]
+        return values if name in self.switching_parts else values[:1]  # all regimes share what does not switch
 
     def _of_states(self, values: Tensor, dim: int) -> Tensor:
         """Return values of regimes as those of the states of the chain."""
@@ -217,7 +220,7 @@ class MarkovDynamics(AbstractMarkovDynamics):
         self.log_scale = torch.nn.Parameter(options.apart("scale"))
         if self.lags:
             start = torch.zeros(options.own("coefficients"), len(self.lags))
-            start[:, 0] = 0.9
+            start[:, 0] = 0.9  # nearly a random walk
             self.coefficients = torch.nn.Parameter(start)
         self.effects = torch.nn.Parameter(torch.zeros(options.own("effects"), covariates)) if covariates else None
 
@@ -233,7 +236,7 @@ class MarkovDynamics(AbstractMarkovDynamics):
         row = self.location.new_zeros(1, self.regimes, self.num_lags)
         if self.lags:
             places = constant(self.lags, row) - 1
-            row = row.index_copy(2, places, self.coefficients.expand(1, self.regimes, -1))
+            row = row.index_copy(2, places, self.coefficients.expand(1, self.regimes, -1))  # lags in between have zeros
         location, row = self._of_states(location, 2), self._of_states(row, 1)
         return SwitchingAutoregression(location, row, self._of_states(self.log_scales(), 0)[None], self.of_mean)
 
@@ -242,6 +245,7 @@ class MarkovDynamics(AbstractMarkovDynamics):
         lags, coefficient = 0 if self.of_mean else len(self.lags), model.coefficient.squeeze(-1)
         log_scale = 0.5 * model.cov.flatten().log()
         self.location.copy_(self._own("location", coefficient[:, 0]))
+        # Inside of its bounds, at which no gradient passes.
         self.log_scale.copy_(self._own("scale", log_scale).clamp(LOWEST + 0.1, HIGHEST - 0.1))
         if lags:
             self.coefficients.copy_(self._own("coefficients", coefficient[:, 1 : 1 + lags]))

@@ -95,10 +95,10 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
     """
     data = data.pieces()
     rows, wanted = data.design[data.seen], data.values[data.seen]
-    coefficient = torch.linalg.pinv(rows) @ wanted
+    coefficient = torch.linalg.pinv(rows) @ wanted  # lags of several targets are often collinear
     residual = torch.where(data.seen.unsqueeze(-1), data.values - data.design @ coefficient, 0.0)
     cov = residual.flatten(0, 1).mT @ residual.flatten(0, 1) / len(wanted)
-    cov = cov + torch.diag_embed((1e-8 - cov.diagonal()).clamp_min(0.0))
+    cov = cov + torch.diag_embed((1e-8 - cov.diagonal()).clamp_min(0.0))  # a variance of rounding is none
     floor = max(_LEAST_SHARE * float(cov.diagonal().min()), torch.finfo(wanted.dtype).tiny)
     cov = at_least(cov, floor)  # of targets that are the same but for a constant
     options = {"shared": kind.shared, "shared_cov": kind.one_scale, "floor": floor}
@@ -112,18 +112,20 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
     weight = _clusters(data, residual, count, starts, seed)
     none = weight.new_zeros(starts, count)
     terms = weight.new_zeros(starts, weight.shape[2])
+    # What the first M-step needs besides the regimes.
     guessed = Expected(weight, transition.exp().expand(starts, -1, -1), none, terms)
     model = maximised(model, guessed, data.design, data.values, **options)
 
     def step(model: SwitchingRegression) -> tuple[SwitchingRegression, Tensor]:
         model, terms = em_step(model, data.design, data.values, data.seen, **options)
+        # A transition that no step took would never come back.
         bounded = torch.log_softmax(model.log_transition.clamp_min(_LEAST_LOG), -1)
         return dataclasses.replace(model, log_transition=bounded), terms.sum(-1)
 
     terms = wanted.new_zeros(starts)
     for _ in range(_FEW):
         model, terms = step(model)
-    best = int(terms.argmax())
+    best = int(terms.argmax())  # most starts end in a worse maximum, so one alone goes on
     model = SwitchingRegression(
         model.coefficient[best : best + 1],
         model.cov[best : best + 1],
@@ -159,6 +161,7 @@ def faster(log_transition: Float[Tensor, "*run regime regime"], stages: int) -> 
         return log_transition
     leave = log_transition.exp() * (1 - torch.eye(log_transition.shape[-1], dtype=log_transition.dtype))
     total = leave.sum(-1, keepdim=True)
+    # A regime of fewer steps than stages cannot be left sooner.
     leave = leave * stages * (_MOST_LEAVE / (stages * total)).clamp_max(1.0)
     return (leave + torch.diag_embed(1 - leave.sum(-1))).log()
 
@@ -177,11 +180,12 @@ def _clusters(
         return torch.nn.functional.conv1d(x.T.unsqueeze(1), kernel, padding=_NEAR // 2).squeeze(1).T
 
     number = near(seen.to(residual.dtype)).clamp_min(1.0)
-    unit = residual[seen].square().mean(0).sqrt().clamp_min(1e-150)
+    unit = residual[seen].square().mean(0).sqrt().clamp_min(1e-150)  # a regression without a residual
     whole = (residual / unit).square().sum(-1)
     size = (near(whole) / number).clamp_min(1e-12).log()
     lagged = torch.cat([residual[:1] * 0, residual[:-1]])
     each = (x for y in (data.values, residual * lagged, residual) for x in y.unbind(-1))
+    # All in the same form, so that random sums weigh them alike.
     features = torch.stack([size, *(near(x) / number for x in each)])
     known = features[:, seen]
     features = (features - known.mean(1)[:, None, None]) / known.std(1, correction=0).clamp_min(1e-300)[:, None, None]
@@ -192,7 +196,7 @@ def _clusters(
     for way in ways:
         score = torch.einsum("f,fts->ts", way, features)
         cuts = score[seen].quantile(torch.arange(1, count, dtype=residual.dtype) / count) if count > 1 else score[:0, 0]
-        regime = torch.bucketize(score, cuts)
+        regime = torch.bucketize(score, cuts)  # quantiles: each regime begins with as many values
         weights.append(torch.nn.functional.one_hot(regime, count).to(residual.dtype) * seen.unsqueeze(-1))
     return torch.stack(weights, 1)
 

@@ -118,7 +118,7 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
         seen = time_slice.observed if seen is None else seen
         values = torch.where(seen, model.standard(values), 0.0)
         before = self.beginning(model) if start is None else start
-        head = self._head(seen)
+        head = self._head(seen)  # behind it nothing is missing, and densities need no Gaussian beliefs
         parts, after = [], before
         if head:
             system = model.switching(time_slice.active)
@@ -142,7 +142,7 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
         if is_transformed(known):
             return len(seen)
         missing = torch.nonzero(~known)
-        return int(missing[-1]) + 1 if len(missing) else 0
+        return int(missing[-1]) + 1 if len(missing) else 0  # behind the last gap all lags are known
 
     def _tail(
         self, model: Markov, values: Tensor, seen: Tensor, head: int, before: ParticleState, active: Tensor | None
@@ -151,6 +151,7 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
         lags = model.system.lags
         log_density, state = model.of_steps(values[head - lags :], head - lags)
         if not lags:
+            # A missing value has the density 1 in every regime.
             log_density = torch.where(seen[head:].unsqueeze(-1), log_density, 0.0)
         every = model.log_transition.expand(len(values), len(model.centre), -1, -1)[head:]
         filtered = chain.filter(every, log_density, before.log_weight.T, None if head else active)
@@ -193,6 +194,7 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
         deviation = (model.system.log_scale[:, ::stages].exp() * unit).double()[..., None, None].expand(mean.shape)
         free = ~observed.unsqueeze(1)
         return Marginals(
+            # A regime that is ruled out has a finite logarithm.
             weight.double().clamp_min(1e-300).log().permute(1, 2, 0),
             torch.where(free, mean, self.units.transform(known).unsqueeze(1)),
             torch.where(free, deviation, 0.0),

@@ -46,7 +46,7 @@ class EMStart:
         lags = 0 if dynamics.of_mean else len(dynamics.lags) * dynamics.targets
         covariates = data.design.shape[-1] - 1 - lags
         parts = dynamics.switching_parts
-        stay = 1 - (1 - float(torch.softmax(dynamics.transition, -1)[0, 0])) / dynamics.stages
+        stay = 1 - (1 - float(torch.softmax(dynamics.transition, -1)[0, 0])) / dynamics.stages  # in a stage
         shared = shared_of(parts, lags, covariates)
         kind = Kind(dynamics.regimes, shared, "scale" not in parts, stay, dynamics.stages)
         if not isinstance(dynamics, MarkovCountDynamics):
@@ -64,9 +64,9 @@ def _regression(inference: MarkovInference, batch: Batch) -> Regression:
     time_slice, (location, scale) = inference.slice_of(batch, "both"), inference.scale_of(batch)
     values, seen = scaled(time_slice, location, scale)
     seen = time_slice.observed if seen is None else seen
-    values, seen = values.double().cpu(), seen.cpu()
+    values, seen = values.double().cpu(), seen.cpu()  # many small steps: a GPU would wait for each
     if inference.units.support == "counts":
-        values = torch.where(seen, values.clamp_min(0.0), 0.0).log1p()
+        values = torch.where(seen, values.clamp_min(0.0), 0.0).log1p()  # EM is of Gaussian regressions
     inputs = time_slice.dynamic_real.double().cpu().expand(len(values), values.shape[1], -1)
     return regression(values, seen, () if dynamics.of_mean else dynamics.lags, inputs)
 

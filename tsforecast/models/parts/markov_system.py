@@ -67,6 +67,7 @@ class Markov:
         """Return the same with a chain that never leaves a state."""
         states = self.log_transition.shape[-1]
         eye = torch.eye(states, dtype=self.log_transition.dtype, device=self.log_transition.device)
+        # 0 has an infinite logarithm, and 0 times that in `transition` is NaN.
         return dataclasses.replace(self, log_transition=eye.clamp_min(1e-30).log()[None, None])
 
     def switching(self, active: Bool[Tensor, "time series"] | None = None, exact: bool = True) -> CategoricalSwitching:
@@ -79,12 +80,12 @@ class Markov:
         system, log_transition, initial = self.system, self.log_transition, self.initial
         if not exact:
             system = map_tensors(lambda x: x.double(), system)
-            log_transition, initial = log_transition.double(), initial.double()
-        start = torch.logsumexp(initial.unsqueeze(-1) + log_transition, -2)
+            log_transition, initial = log_transition.double(), initial.double()  # a nugget of 1e-8 is lost in float32
+        start = torch.logsumexp(initial.unsqueeze(-1) + log_transition, -2)  # `initial` is before the first step
 
         def transition(switch: Tensor, time: int) -> Tensor:
             at = log_transition[time if len(log_transition) > 1 else 0]
-            return (switch.unsqueeze(-2) @ at).squeeze(-2)
+            return (switch.unsqueeze(-2) @ at).squeeze(-2)  # a switch is one-hot: it picks its row
 
         assert not isinstance(system, SwitchingCounts)
         return CategoricalSwitching(

@@ -53,6 +53,7 @@ class MarkovVectorDynamics(AbstractMarkovDynamics):
             row = row.index_copy(3, places, self.coefficients.expand(1, regimes, -1, -1, -1))
         eye = torch.eye(targets, dtype=row.dtype, device=row.device)
         scale = self.log_scale.clamp(LOWEST, HIGHEST).exp()
+        # Ones on the diagonal: scales are the errors given earlier targets.
         factor = ((self.mixing.tril(-1) + eye) * scale.unsqueeze(-2)).expand(regimes, -1, -1)
         location, row = self._of_states(location, 2), self._of_states(row.flatten(-2), 1)
         return SwitchingVectorAutoregression(location, row, self._of_states(factor, 0).unsqueeze(0))
@@ -63,7 +64,9 @@ class MarkovVectorDynamics(AbstractMarkovDynamics):
         factor = cholesky(model.cov, "the covariance of a regime")
         scale = factor.diagonal(dim1=-2, dim2=-1)
         self.location.copy_(self._own("location", model.coefficient[:, 0]))
+        # Inside of its bounds, at which no gradient passes.
         self.log_scale.copy_(self._own("scale", scale.log()).clamp(LOWEST + 0.1, HIGHEST - 0.1))
+        # Columns over their diagonals: F = (1 + C) diag(scale).
         self.mixing.copy_(self._own("scale", (factor / scale.unsqueeze(-2)).tril(-1)))
         rest = model.coefficient[:, 1:]
         if number:  # lag by lag, and in each lag the targets that move: to those that are moved

@@ -43,10 +43,12 @@ def mixture_quantiles(
 
     table = _table(weight, of_components, normal, unit)
     every = torch.arange(count, device=unit.device)
+    # Rounding may let it fall, and a search needs an order.
     known = score(table.flatten(), every.repeat_interleave(table.shape[1])).view(table.shape).cummax(-1)[0]
 
     aim = normal.expand(count, -1).contiguous()
-    right = torch.searchsorted(known, aim).clamp(1, table.shape[1] - 1)
+    right = torch.searchsorted(known, aim).clamp(1, table.shape[1] - 1)  # a bracket has a point on its left
+    # A third point, for the first inverse quadratic step.
     beyond = torch.where(right + 1 < table.shape[1], right + 1, right - 2)
     places = (right - 1, right, beyond)
     cells, aim = every.repeat_interleave(len(normal)), aim.flatten()
@@ -67,7 +69,7 @@ def _table(
 
     Quantiles of the components, all together, are nearly a sample of the mixture.
     """
-    each = -(-_SAMPLE // weight.shape[1])
+    each = -(-_SAMPLE // weight.shape[1])  # rounded up: each component has a point
     middles = torch.special.ndtri((torch.arange(each).to(normal) + 0.5) / each)
     quantiles = torch.stack(of_components(torch.cat([normal.amin()[None], middles, normal.amax()[None]])), 1)
     quantiles = torch.asinh(quantiles.flatten(2) / unit)  # level, component, cell

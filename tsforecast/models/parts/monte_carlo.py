@@ -91,7 +91,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         if self.is_collapsed:
             filtered, _ = self.filtering.collapsed(*known, start)
         else:
-            count = self.particles.forecast_particles or None
+            count = self.particles.forecast_particles or None  # None: as many as in training
             filtered, _, _ = self.filtering.run(*known, start, num_particles=count)
         return Belief(filtered.particles, location, scale, Series.of(batch)), filtered.log_likelihood
 
@@ -139,7 +139,7 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         chosen = particles.draw(filtered.particles, count)
         weight = chosen.log_weight if filtering.weighs else chosen.log_weight.detach()
         ratio = (weight - weight.detach()).exp()
-        even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))
+        even = dataclasses.replace(chosen, log_weight=torch.zeros_like(chosen.log_weight))  # weights are in `ratio`
         belief = Belief(even, location, scale, series)
         future = self.slice_of(batch, "future")
         if self._emits_targets:

@@ -22,7 +22,7 @@ def negative_log_likelihood(
     terms: Float[Tensor, "time series"], observed: Bool[Tensor, "time series target"]
 ) -> Float[Tensor, " series"]:
     """Return the negative log-likelihood of all steps, per observed value."""
-    return -terms.sum(0) / observed.sum((0, 2)).clamp_min(1)
+    return -terms.sum(0) / observed.sum((0, 2)).clamp_min(1)  # a window without a value has a loss of 0
 
 
 def crps_of_marginals(
@@ -42,7 +42,7 @@ def crps_of_marginals(
     location, scale = belief.location, belief.scale
     marginals = system.marginals(belief.gaussian, len(future.values))
     mean, variance = (x.transpose(0, 1).flatten(1) for x in (marginals.mean, marginals.variance))
-    deviation = variance.clamp_min(1e-12).sqrt()
+    deviation = variance.clamp_min(1e-12).sqrt()  # the derivative of a root at 0 is infinite
     seen = future.observed
     if units.transformation == "none":
         values, mask = scaled(future, location, scale)
@@ -66,8 +66,9 @@ def _quantile_loss(units: Units, mean: Tensor, deviation: Tensor, belief: Belief
     quantiles = units.restore((mean + deviation * normal) * scale + location, size)
     values = torch.nan_to_num(batch["future_target"].double()).flatten(1)
     error = values - quantiles
+    # The CRPS is twice the mean loss over all levels.
     loss = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(0)
-    return loss / (size + 1)
+    return loss / (size + 1)  # a series of zeros has no size
 
 
 def crps_of_mixture(

@@ -12,7 +12,7 @@ def _check(options: Any) -> None:
     """Refuses options of training out of their range."""
     values = dataclasses.asdict(options)
     one_of(OBJECTIVES, objective=values.pop("objective"))
-    del values["seed"]
+    del values["seed"]  # None is no number
     if not 0 <= values.get("linear_share", 0) <= 1:
         raise ValueError(f"expected linear_share to be between 0 and 1, got {values['linear_share']}")
     above_zero(reconstruction_weight=values.pop("reconstruction_weight", None))

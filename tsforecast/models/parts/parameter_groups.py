@@ -74,7 +74,7 @@ class ParameterGroups:
         matrices = [p for name, p in named if name in self.matrices]
         components = [p for name, p in named if name.startswith(self.components)]
         apart = {id(p) for p in (*networks, *matrices, *components)}
-        alone = self.linear_epochs / max(max_epochs or 1, self.linear_epochs, 1) * total
+        alone = self.linear_epochs / max(max_epochs or 1, self.linear_epochs, 1) * total  # in steps
         of_networks = partial(learning_rate_factor, first=alone, last=total, rise=self.network_rise)
         of_rest = partial(learning_rate_factor, first=0.0, last=alone or total, again=total, share=self.linear_share)
         matrix_rate = self.learning_rate if self.matrix_learning_rate is None else self.matrix_learning_rate
@@ -126,7 +126,7 @@ def adam(groups: Sequence[Group], total: float) -> Any:
         What `configure_optimizers` of Lightning returns.
     """
     optimizer = torch.optim.Adam([{"params": group[0], "lr": group[1]} for group in groups], betas=(0.9, 0.95))
-    if not math.isfinite(total) or total <= 0:
+    if not math.isfinite(total) or total <= 0:  # no last step is known to fall towards
         return optimizer
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, [of_group for _, _, of_group in groups])
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -149,7 +149,7 @@ def learning_rate_factor(
         again: Step at which the second fall ends; 0 for no second fall.
         share: Factor with which the second fall begins.
     """
-    if step < first:
+    if step < first:  # networks wait while the linear model is trained alone
         return 0.0
     length = max(last - first, 1.0)
     passed = min((step - first) / length, 1.0)

@@ -84,10 +84,11 @@ class ParticleFilter:
             options = {**chosen, **options}
             if cut:
                 parts = (values[:cut], None if observed is None else observed[:cut])
-                with torch.no_grad():
+                with torch.no_grad():  # truncated backpropagation through time
                     start = particles.filter(system, start, *parts, **options).particles
             parts = (values[cut:], None if observed is None else observed[cut:])
             filtered = particles.filter(system, start, *parts, first=cut, **options)
+        # Behind a cut earlier terms are not asked for.
         return filtered if terms is None or cut else _preceded(filtered, terms), system, start
 
     def collapsed(

@@ -47,4 +47,4 @@ def emitted_given(system: AbstractSwitchingSystem, belief: Belief, given: TimeSl
     if emits_targets:
         return given_marginals(*known, MIXED_PATHS)
     paths = sample_given(*known, _DECODED_PATHS)
-    return Gaussian(paths, paths.new_zeros(()).expand(*paths.shape, paths.shape[-1]))
+    return Gaussian(paths, paths.new_zeros(()).expand(*paths.shape, paths.shape[-1]))  # drawn values have no variance

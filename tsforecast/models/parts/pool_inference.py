@@ -38,9 +38,11 @@ class PoolDynamics(AbstractDynamics):
         self.members = torch.nn.ModuleList(members)
         self.season_names = tuple(dict.fromkeys(name for member in members for name in member.season_names))
         self.is_pooled = all(member.is_pooled for member in members)
+        # Batches are made for those that learn.
         trained = [member for member, learns in zip(members, learning, strict=True) if learns]
         self.is_growing = any(member.is_growing for member in trained)
         self.takes_all = all(member.takes_all for member in trained)
+        # An option, not a parameter: no checkpoint holds it.
         self.register_buffer("log_weight", torch.tensor(weights).log(), persistent=False)
 
 
@@ -64,7 +66,7 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
 
     def __post_init__(self) -> None:
         for member, learns in zip(self.members, self.learning, strict=True):
-            member.dynamics.requires_grad_(learns)
+            member.dynamics.requires_grad_(learns)  # no gradient is computed for members that stay
 
     @property
     def has_marginals(self) -> bool:
@@ -145,6 +147,7 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
         # A value too far for a member is missing there, which says nothing against the others.
         weight = torch.where(torch.stack(seen), self.dynamics.log_weight[:, None, None].to(lead.scale), -torch.inf)
         density = torch.logsumexp(weight + torch.stack(terms), 0) - torch.logsumexp(weight, 0)
+        # A likelihood is of values in units of the lead's scale.
         unit = torch.where(observed, lead.scale.log(), 0.0).sum(-1)
         return self._pooled(beliefs), torch.where(torch.stack(seen).any(0), density + unit, 0.0)
 
@@ -216,4 +219,4 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
         counts = torch.bincount(members, minlength=len(weight)).tolist()
         each = zip(self.each(batch), counts, strict=True)
         paths = torch.cat([draw(k, count, own) for k, ((_, own), count) in enumerate(each) if count], 1)
-        return paths[:, torch.randperm(num_samples, **options)]
+        return paths[:, torch.randperm(num_samples, **options)]  # else the first paths would all be of one member

@@ -40,9 +40,10 @@ def bounds(belief: Belief, data: DataSpec, future: Batch) -> Float[Tensor, "seri
     if belief.seen is None:
         return None
     low, high = belief.seen.unbind(1)
+    # A constant series has no range.
     width = torch.maximum(high - low, data.typical_change * torch.maximum(high.abs(), low.abs()))
     reach = data.largest_move * width
-    is_free = ~torch.isfinite(reach) | (reach == 0)
+    is_free = ~torch.isfinite(reach) | (reach == 0)  # a series of zeros may wake up
     low, high = torch.where(is_free, -torch.inf, low - reach), torch.where(is_free, torch.inf, high + reach)
     if "known_future" in future:
         known = future["known_future"].double()

@@ -60,7 +60,7 @@ class KVAEDynamics(AbstractFrameDynamics):
         super().__init__()
         at_least(1, memory_dim=memory_dim, hidden=hidden, embedding_dim=embedding_dim)
         self.bases, self.emits = bases, bases.emits
-        self.memory_dim, self.switch_dim = memory_dim, 2 * memory_dim
+        self.memory_dim, self.switch_dim = memory_dim, 2 * memory_dim  # output and cell of the LSTM
         self.reconstruction_weight = reconstruction_weight
         self.issm = bases.issm()
         self.structure, self.season_names = None, bases.season_names
@@ -78,6 +78,7 @@ class KVAEDynamics(AbstractFrameDynamics):
         self.prior_log_inverse_scale = torch.nn.Parameter(torch.full((bases.state_dim,), prior_scale))
         initial = {
             **bases.matrices(bases.num_bases),
+            # Hardly any effect at first, but bases differ.
             "inputs": 0.01 * torch.randn(bases.num_bases, auxiliary_dim, hidden),
         }
         self.mixture = BaseMixture(memory_dim, initial, hidden, ("transition",) if stable else ())
@@ -122,7 +123,7 @@ class KVAEDynamics(AbstractFrameDynamics):
             return Regime(*compose_steps(None if structural is None else structural(time), rest))
 
         assert self.decoder is not None
-        weight = self.reconstruction_weight if self.training else 1.0
+        weight = self.reconstruction_weight if self.training else 1.0  # evaluation asks for the bound itself
         proposal = None
         if proposing:
             values, _ = scaled(time_slice, location, scale)

@@ -35,7 +35,7 @@ class AbstractRegimeInference(AbstractInference[SomeDynamics], abc.ABC, Generic[
 
     def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
         """Return the belief of `filter` alone."""
-        return self.filter(batch, belief)[0]
+        return self.filter(batch, belief)[0]  # there is no cheaper way
 
     @abc.abstractmethod
     def regimes(self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None) -> Regimes:

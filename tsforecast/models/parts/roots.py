@@ -38,19 +38,20 @@ def rising_root(
             x[left] for x in (index, here, there, gone, at_here, at_there, at_gone)
         )
         point = here + _share(here, there, gone, at_here, at_there, at_gone) * (there - here)
-        value = function(point, index)
+        value = function(point, index)  # of cells that are not done alone
         same = value.sign() == at_here.sign()
         gone, at_gone = torch.where(same, here, there), torch.where(same, at_here, at_there)
         there, at_there = torch.where(same, there, here), torch.where(same, at_there, at_here)
         here, at_here = point, value
         root[index] = torch.where(at_here.abs() < at_there.abs(), here, there)
-        done = (at_here.abs() < _EXACT) | ~_is_wide(here, there)
+        done = (at_here.abs() < _EXACT) | ~_is_wide(here, there)  # a jump has no 0: its interval only shrinks
     return root
 
 
 def _share(here: Tensor, there: Tensor, gone: Tensor, at_here: Tensor, at_there: Tensor, at_gone: Tensor) -> Tensor:
     """Return the share of the way from `here` to `there` at the root, by inverse quadratic steps; a half if unsure."""
     place, level = (here - there) / (gone - there), (at_here - at_there) / (at_gone - at_there)
+    # Where the inverse quadratic is monotone (Chandrupatla 1997).
     safe = (level.square() < place) & ((1 - level).square() < 1 - place)
     along, across = at_here / (at_there - at_here), at_here / (at_gone - at_here)
     share = along * at_gone / (at_there - at_gone) + (gone - here) / (there - here) * across * at_there / (

@@ -47,4 +47,4 @@ def season_codes(names: tuple[str, ...], time_slice: TimeSlice) -> list[Tensor]:
 
 def one_hot(code: Tensor, size: int) -> Tensor:
     """Return one-hot codes; torch's own function does not work under `torch.func.vmap`."""
-    return code.unsqueeze(-1) == torch.arange(size, device=code.device)
+    return code.unsqueeze(-1) == torch.arange(size, device=code.device)  # an unknown category, -1, is all zeros

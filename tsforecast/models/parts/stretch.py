@@ -66,7 +66,7 @@ class Stretch:
             x[rows].squeeze(-1).gather(1, index) for x in (self.marginals.mean, self.marginals.deviation)
         )
         model = torch.tensor(self.models, device=chosen.device)[chosen]
-        factor = self.factors[rows[:, None], model].double()
+        factor = self.factors[rows[:, None], model].double()  # known values condition by differences of near numbers
         size = self.marginals.size.squeeze(-1).expand(len(self.marginals.mean), -1)[rows].gather(1, chosen)
         sized = torch.nan_to_num(self.known[rows].double()).unsqueeze(1) / size.unsqueeze(-1)
         values = self._by_transformation(sized, chosen, lambda one, x: one.apply(x))

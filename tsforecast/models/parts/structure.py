@@ -87,6 +87,7 @@ class Structure:
     def _shares(self) -> list[float]:
         """Return the share of each noise's variance that falls on a step."""
         pairs = zip(self.components, self.periods, strict=True)
+        # The noise of a smooth season is that of a cycle, spread over its steps.
         return [1 / period for component, period in pairs for _ in component.noises]
 
     def assemble(
@@ -121,7 +122,7 @@ class Structure:
             time_slice.season_index,
             variance[..., :-1] * constant(self._shares, variance, variance.dtype),
             variance[..., -1] + _FLOOR * largest.sum(-1),
-            torch.sigmoid(damping),
+            torch.sigmoid(damping),  # below 1 whatever an optimiser does, so that no component grows
             offset,
             time_slice.active,
         )
@@ -171,8 +172,8 @@ class Structure:
             row = whole[..., where]
             means = (row * states.mean[..., where]).sum(-1) + offsets[name]
             within = torch.einsum("...i,...ij,...j->...", row, states.cov[..., where, where], row).mean(1)
-            variance = within + means.var(1, correction=0)
-            centre = location.squeeze(-1) if position == 0 or name == "fit" else 0.0
+            variance = within + means.var(1, correction=0)  # law of total variance: within the paths, and between them
+            centre = location.squeeze(-1) if position == 0 or name == "fit" else 0.0  # counted once
             parts[name] = ((means.mean(1) * size + centre).T, (variance.clamp_min(0).sqrt() * size).T)
         if effect is not None:
             explained = (effect * size).T

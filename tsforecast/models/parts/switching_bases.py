@@ -235,7 +235,7 @@ class SwitchingBases(AbstractFrameDynamics):
     def _emission_variance(self, mixed: dict[str, Tensor], factor: Tensor | float) -> Tensor:
         """Return the variances of the dense emission, given mixed parameters and the factors of series."""
         if "emission_noise" not in mixed:
-            return mixed["emission"].new_zeros(1)
+            return mixed["emission"].new_zeros(1)  # the noise is that of the components
         return self.bases.emission_variance(variance(mixed["emission_noise"]), factor)
 
     def _prior(self, series: int) -> Gaussian:
@@ -257,6 +257,7 @@ class SwitchingBases(AbstractFrameDynamics):
         """Return the dense part with all bases mixed evenly."""
         features = self.inputs(self.step_inputs.read(time_slice, series), series.index)
         mixed = self.mixture.even()
+        # The mean of all bases, as `even` takes it.
         offset = torch.einsum("tbu,kdu->tbd", features, self.emission_inputs) / len(self.emission_inputs)
         of_state, of_emission = self.bases.noise_factors(self.log_scales, series)
         moved = mixed["offset"] if self.is_categorical else offset.new_zeros(self.bases.state_dim)
@@ -277,6 +278,7 @@ def _structural_steps(system: AbstractLinearSystem) -> Callable[[Tensor, int], t
     def step(factor: Tensor, time: int) -> tuple[ISSMTransition, ISSMEmission]:
         transition, emission = steps(time)
         of_variance = (2 * factor.clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR)).exp()
+        # One product gives each state the factor of its source.
         noise = transition.noise * (of_variance[..., :-1] @ sources)
         of_emission = emission.noise * of_variance[..., -1]
         return dataclasses.replace(transition, noise=noise), dataclasses.replace(emission, noise=of_emission)

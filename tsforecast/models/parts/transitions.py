@@ -17,7 +17,7 @@ def begun(
         return transition, noise
     moving = time_slice.active.to(noise.dtype)[..., None, None]
     eye = torch.eye(noise.shape[-1], dtype=noise.dtype, device=noise.device)
-    return moving * transition + (1 - moving) * eye, moving * noise
+    return moving * transition + (1 - moving) * eye, moving * noise  # without noise either, so that the prior waits
 
 
 def seasonal_readout(size: int, season: int) -> Tensor:
@@ -36,7 +36,7 @@ def rotations(size: int, season: int, level: float = 1.0) -> Tensor:
         season: Steps in a season; at most 1 for none.
         level: Share of the level that stays from step to step.
     """
-    matrix = torch.eye(size) * 0.97
+    matrix = torch.eye(size) * 0.97  # a state beyond the pairs has a memory of some thirty steps
     matrix[0, 0] = level
     for harmonic, first in enumerate(range(1, size - 1, 2), start=1):
         angle = 2 * math.pi * harmonic / season if season > 1 else 0.1 * harmonic

@@ -150,6 +150,7 @@ class Units:
         time_slice = self.time_slice(batch, "past", dtype)
         values, observed = time_slice.values, time_slice.observed
         if "past_is_tick" in batch:  # moments between observations would break the differences of these
+            # To the front; all others stay in their order.
             order = batch["past_is_tick"].T.int().argsort(dim=0, descending=True, stable=True).unsqueeze(-1)
             values, observed = (x.gather(0, order.expand(x.shape)) for x in (values, observed))
         own = self.data.typical_change * transformation_of(self.transformation).own_change(values)
@@ -179,7 +180,7 @@ class Units:
             steps = torch.arange(len(index), device=index.device).unsqueeze(-1)
             index = index.gather(0, torch.maximum(steps, started).unsqueeze(-1).expand(index.shape))
         if not is_transformed(index) and bool((index == index[:, :1]).all()):
-            index = index[:, :1]
+            index = index[:, :1]  # one calendar for all: seasons are looked up once
         return TimeSlice(
             values=torch.where(observed, self.transform(values.double()), 0.0),
             observed=observed,
@@ -255,11 +256,12 @@ def location_and_scale(
     for lag in (1, data.season):
         both = seen[lag:] & seen[:-lag]
         difference = masked_mean((values[lag:] - values[:-lag]).abs(), both)
-        change = torch.where(both.sum(0) >= lag, difference, change)
+        change = torch.where(both.sum(0) >= lag, difference, change)  # a season of differences says more than steps
     size = masked_mean(values.abs(), seen)
-    scale = torch.maximum(change, 1e-2 * spread)
+    scale = torch.maximum(change, 1e-2 * spread)  # a staircase hardly moves from step to step
+    # Less is the rounding of a constant.
     scale = torch.where(scale > 1e-12 * size, scale, masked_mean(own, seen) / seen.sum(0).clamp_min(1))
-    return location, torch.where(scale > 0, scale, 1.0)
+    return location, torch.where(scale > 0, scale, 1.0)  # a series without a value
 
 
 def last_values(

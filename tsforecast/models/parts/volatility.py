@@ -30,6 +30,7 @@ class InverseGamma:
             log_scale: log N(0; 0, S).
             square: Square of its error, standardised by S.
         """
+        # The constants of sqrt(2 pi) are in `log_scale`.
         ratio = torch.lgamma(self.shape + 0.5) - torch.lgamma(self.shape)
         return log_scale + ratio - 0.5 * self.rate.log() - (self.shape + 0.5) * torch.log1p(0.5 * square / self.rate)
 
@@ -38,8 +39,10 @@ class InverseGamma:
 
         The cube root of a gamma variable is nearly normal (Wilson and Hilferty 1931).
         """
+        # Middles of equal shares.
         levels = (torch.arange(NODES, device=self.shape.device, dtype=self.shape.dtype) + 0.5) / NODES
         shape = self.shape.unsqueeze(-1)
+        # Positive, since no shape is below 1.
         root = 1 - 1 / (9 * shape) + torch.special.ndtri(levels) / (3 * shape.sqrt())
         precision = shape / self.rate.unsqueeze(-1) * root**3
         return precision.rsqrt()
@@ -65,7 +68,7 @@ def discounted(
         each = count.T.contiguous()  # products of batches are quick where a batch is the first dimension
         age = each.unsqueeze(2) - each[:, None, 1:]  # of the value of one step, before another
         later = torch.ones_like(age[0], dtype=torch.bool).tril(-1)
-        share = torch.where(later, weight(age.clamp_min(0).to(terms.dtype)), 0.0)
+        share = torch.where(later, weight(age.clamp_min(0).to(terms.dtype)), 0.0)  # of earlier steps alone
         kept = weight(count.to(terms.dtype)).unsqueeze(-1) * sums[-1][-1]
         sums.append((kept + (share @ part.transpose(0, 1).contiguous()).transpose(0, 1))[1:])
     return torch.cat(sums)

@@ -28,7 +28,7 @@ class AbstractOnline(EstimatorSettings, base.Estimator, abc.ABC):
 
     def __post_init__(self) -> None:
         self.hidden = tuple(self.hidden)
-        self._columns: FeatureColumns | None = None
+        self._columns: FeatureColumns | None = None  # river makes estimators before it knows features
         self._stream: Stream | None = None
         self._watching: Any = None
 
