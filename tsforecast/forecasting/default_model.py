@@ -28,7 +28,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
     series, then learn from these in a few steps; where series have shocks in common, as far as windows before the end
     say. Of fewer than twenty series, and where training windows are long, as of hours, they stay as they are, and each
-    series decides by its own past. Forecasts are then mixtures: of hours and minutes with direct forecasts, where most
+    series decides by its own past. Forecasts are then mixtures: of hours or less with direct forecasts, where most
     series have three weeks or horizons are an eighth of a day, else in equal parts with those of an `issm`, which
     learns from 1000 steps or more. Of running totals the increments are forecast.
 
