@@ -13,6 +13,7 @@ from tsforecast.data.calendar.frequency import to_period
 from tsforecast.data.past import PAST
 from tsforecast.forecasting import direct
 from tsforecast.forecasting.adaptation import AdaptivePredictor
+from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.direct import Directs, direct_forecast, has_days, is_long
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
 from tsforecast.forecasting.ridge import as_recent, curved, ridge
@@ -165,12 +166,38 @@ def test_without_enough_origins_or_a_last_week_there_is_none(lost):
 
 
 def test_days_have_steps_and_series_have_weeks():
-    assert [freq for freq in ("min", "15min", "h", "6h", "12h", "D", "ME", "s") if has_days(freq)] == [
-        "min", "15min", "h", "6h"]  # fmt: skip
+    assert [freq for freq in ("ms", "s", "7s", "min", "15min", "h", "6h", "12h", "D", "ME") if has_days(freq)] == [
+        "s", "min", "15min", "h", "6h"]  # fmt: skip
     assert is_long(21 * 24 + 24, "h", 24)
     assert not is_long(21 * 24 + 23, "h", 24)
     assert is_long(14 * 24, "h", 3)  # blocks of the horizon take the place of days
     assert not is_long(14 * 24, "h", 4)
+    assert is_long(22 * 60, "min", 60)  # also of less than a day
+    assert not is_long(22 * 60 - 1, "min", 60)
+
+
+@pytest.mark.parametrize("days", [1.0, 2.0, 3.5, 6.0])
+def test_blocks_of_a_few_days_go_on(days):
+    """Each hour begins with ten minutes of load; noise has a deviation of .3."""
+    steps = np.arange(int(1440 * days) + 60)
+    values = 10 + 5 * (steps % 60 < 10) + 2 * np.sin(2 * np.pi * steps / 1440)
+    noise = np.random.default_rng(0).normal(0, 0.3, len(steps))
+    found = direct_forecast((values + noise)[:-60], 1440, 60, block=60)
+    assert found is not None
+    assert np.abs(found.mean - values[-60:]).mean() < 0.3
+
+
+def test_seconds_have_hours_in_the_place_of_days():
+    steps = np.arange(25 * 360)
+    values = 10 + np.where(steps % 360 < 60, 5.0, 0.0) + np.random.default_rng(0).normal(0, 0.3, len(steps))
+    start = to_period("2024-01-01 00:00", "10s")
+    task = ForecastTask("seconds", "10s", 60, 2, [{"item_id": "a", "start": start, "target": values}])
+    predictor = fitted(task)
+    errors = []
+    for (_, label), forecast in zip(task.test(), predictor.predict([past for past, _ in task.test()]), strict=True):
+        assert "regression on hours" in forecast.weights
+        errors.append(np.abs(forecast.quantile(0.5) - label["target"]).mean())
+    assert np.mean(errors) < 0.4  # noise alone has .24, and the hour's mean 1.4
 
 
 def test_walks_of_less_than_three_weeks_lie_within_the_errors_of_blocks():

@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
+from gluonts.itertools import batcher
+
 from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
 from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
@@ -12,6 +15,8 @@ from tsforecast.data.tables.dataframes import alike, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.sum_models import with_all_sums
+
+_TOGETHER = 1024  # series whose forecasts are held
 
 
 def forecast(
@@ -69,5 +74,7 @@ def forecast(
         found = with_all_sums(fitted(task, seed), task, tree, periods, seed=seed)
         return alike(forecast_frame(found, levels, (), task.columns), data)
     predictor, ahead = fitted(task, seed), task if start == "each" else task.ending_together()
-    found = list(predictor.predict(ahead.latest, num_samples=0 if predictor.has_marginals else None))
-    return alike(forecast_frame(found, levels, task.targets, task.columns), data)
+    found = predictor.predict(ahead.latest, num_samples=0 if predictor.has_marginals else None)
+    # Paths of all series together, where quantiles are not exact, would need gigabytes.
+    frames = [forecast_frame(chunk, levels, task.targets, task.columns) for chunk in batcher(found, _TOGETHER)]
+    return alike(pd.concat(frames, ignore_index=True), data)

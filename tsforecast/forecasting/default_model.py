@@ -13,6 +13,7 @@ from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.quick_bank import conditioned, learnt_in_part
 from tsforecast.forecasting.share_choice import chosen_share
+from tsforecast.forecasting.totals import are_totals, of_increments
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +28,9 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     It is a bank, which begins with what other series of the frequency have taught; its parameters, the same for all
     series, then learn from these in a few steps; where series have shocks in common, as far as windows before the end
     say. Of fewer than twenty series, and where training windows are long, as of hours, they stay as they are, and each
-    series decides by its own past. Forecasts are then mixtures: of hours and minutes with direct forecasts, where most
+    series decides by its own past. Forecasts are then mixtures: of hours or less with direct forecasts, where most
     series have three weeks or horizons are an eighth of a day, else in equal parts with those of an `issm`, which
-    learns from 1000 steps or more.
+    learns from 1000 steps or more. Of running totals the increments are forecast.
 
     Args:
         task: The series.
@@ -38,6 +39,20 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     Raises:
         ValueError: If the series cannot be trained on.
     """
+    if are_totals(task.train):
+        log.info("series hardly ever fall, as running totals: their increments are forecast, and summed")
+        predictor = _fitted(of_increments(task), seed)
+        predictor.totals = True
+    else:
+        predictor = _fitted(task, seed)
+    # By which a table of the same form is read again: entries alone say nothing of them.
+    predictor.columns = None if task.columns is None else as_lists(task.columns)
+    predictor.categories = task.categories or None
+    return predictor
+
+
+def _fitted(task: ForecastTask, seed: int) -> StateSpacePredictor:
+    """Return what forecasts series, whose columns it does not know yet."""
     entries = list(task.train)
     learns = bank_learns(task.freq, task.prediction_length, entries)
     if learns and len(entries) > _SERIES and not task.categories:  # a category without a series would be unknown
@@ -46,19 +61,14 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         entries = [entries[number] for number in sorted(order)]
     effects = chosen_effects(task, seed)
     if learns:
-        predictor = learnt_in_part(task, entries, seed, effects)
-    elif has_days(task.freq):
-        predictor = _beside_direct(task, entries, seed, effects)
-    elif sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
+        return learnt_in_part(task, entries, seed, effects)
+    if has_days(task.freq):
+        return _beside_direct(task, entries, seed, effects)
+    if sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
         log.info("half a bank, whose parameters stay those that other series have taught, and half an issm that learns")
-        predictor = _halves(task, entries, seed, effects)
-    else:
-        log.info("parameters stay those that other series have taught, as of few and short series")
-        predictor = conditioned(task, entries, seed, effects)
-    # By which a table of the same form is read again: entries alone say nothing of them.
-    predictor.columns = None if task.columns is None else as_lists(task.columns)
-    predictor.categories = task.categories or None
-    return predictor
+        return _halves(task, entries, seed, effects)
+    log.info("parameters stay those that other series have taught, as of few and short series")
+    return conditioned(task, entries, seed, effects)
 
 
 def _beside_direct(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str) -> StateSpacePredictor:

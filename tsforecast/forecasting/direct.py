@@ -2,7 +2,8 @@
 
 A state-space model goes from step to step. What it has wrong of the day's shape it has wrong at every step ahead. A
 direct forecast has coefficients of its own for each step ahead, and its errors are those it had before. Of less than
-three weeks, and far less than a day ahead, it continues blocks as long as the horizon.
+three weeks, and far less than a day ahead, it continues blocks as long as the horizon. Seconds have hours in the place
+of days.
 """
 
 import itertools
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tsforecast.data.calendar.frequency import calendar_unit, default_season
+from tsforecast.data.calendar.frequency import calendar_unit, default_season, has_clock
 from tsforecast.data.effects.effects import SIGNALS
 from tsforecast.forecasting.ridge import as_recent, curved, ridge
 from tsforecast.models.parts.marginals import Marginals
@@ -29,7 +30,7 @@ ALONE = "%s of the model alone: direct forecasts continue the days before, and n
 SHARE = 0.5  # of direct forecasts in a mixture, where nothing else is known
 _DAYS = (1, 2, 3, 7)  # before a forecast, whose values explain it
 _BLOCKS = 8  # of a day, at least, where blocks are continued
-_SAME = (1, 2, 3)  # days before, whose same steps explain a block
+_SAME = (1, 2, 3)  # days before, whose same steps explain a block, where there are so many
 _WEEK = 7
 _ORIGINS = 14  # that a regression has at least
 _LEAST_STEPS = 4  # of a day
@@ -83,8 +84,8 @@ def check_share(share: float) -> None:
 
 
 def has_days(freq: str) -> bool:
-    """Return whether a day has several steps at a frequency."""
-    return calendar_unit(freq)[1] in ("h", "min") and default_season(freq) >= _LEAST_STEPS
+    """Return whether a day, or of seconds an hour, has several steps at a frequency."""
+    return has_clock(freq) and default_season(freq) >= _LEAST_STEPS
 
 
 def is_long(steps: int, freq: str, horizon: int) -> bool:
@@ -92,7 +93,7 @@ def is_long(steps: int, freq: str, horizon: int) -> bool:
     day = default_season(freq)
     if not has_days(freq):
         return False
-    blocks = has_blocks(day, horizon) and steps >= _begin(horizon, day) + (_ORIGINS + 1) * horizon
+    blocks = has_blocks(day, horizon) and steps >= (_WEEK + _ORIGINS + 1) * horizon
     return blocks or steps >= (_WEEK + _ORIGINS) * day + horizon
 
 
@@ -101,9 +102,9 @@ def has_blocks(day: int, horizon: int) -> bool:
     return _BLOCKS * horizon <= day
 
 
-def _begin(block: int, day: int) -> int:
-    """Return the steps before the first origin."""
-    return _WEEK * block if block == day else max(_WEEK * block, max(_SAME) * day)
+def _same_days(steps: int, block: int, day: int) -> list[int]:
+    """Return the days before whose same steps explain a block: as many as leave origins enough."""
+    return [number for number in _SAME if number * day + (_ORIGINS + 1) * block <= steps] if block < day else []
 
 
 def direct_forecast(
@@ -122,14 +123,15 @@ def direct_forecast(
         day: Steps of a day.
         horizon: Steps ahead.
         signals: Covariates of past and horizon, (time + horizon, covariate); None for none.
-        block: Steps that take the place of days, beside the same steps of the last three days; None for days.
+        block: Steps that take the place of days, beside the same steps of up to three days before; None for days.
 
     Returns:
         None where origins are too few.
     """
     block = block or day
-    missing = np.isnan(values)
-    origins = np.arange(len(values) - -(-horizon // block) * block, _begin(block, day) - 1, -block)[::-1]
+    missing, same = np.isnan(values), _same_days(len(values), block, day)
+    begin = max(_WEEK * block, max(same, default=0) * day)
+    origins = np.arange(len(values) - -(-horizon // block) * block, begin - 1, -block)[::-1]
     origins = origins[[missing[origin : origin + horizon].mean() <= _MISSING for origin in origins]]
     if len(origins) < _ORIGINS or missing[-_WEEK * block :].mean() > _MISSING:
         return None
@@ -138,7 +140,7 @@ def direct_forecast(
     size = _BEND * np.abs(whole - middle).mean() or 1.0
     filled = np.arcsinh((whole - middle) / size)
     level = np.array([filled[origin - _WEEK * block : origin].mean() for origin in every])
-    past, steps = _features(filled, every, level, block, day), np.arange(horizon)
+    past, steps = _features(filled, every, level, block, day, same), np.arange(horizon)
     signals = None if signals is None or not signals.size else signals[-len(values) - horizon :]
     goal, found = filled[origins[:, None] + steps] - level[:-1, None], []
     for ahead in [steps] if signals is None else np.split(steps, range(block, horizon, block)):
@@ -175,10 +177,10 @@ def _complete(values: Array, day: int) -> Array:
     return filled
 
 
-def _features(values: Array, origins: NDArray[np.int64], level: Array, block: int, day: int) -> Array:
+def _features(values: Array, origins: NDArray[np.int64], level: Array, block: int, day: int, same: list[int]) -> Array:
     """Return the features of origins (origin, feature), in units of their spread."""
     back = [block * number for number in _DAYS]
-    back += [day * number for number in _SAME] if block < day else []
+    back += [day * number for number in same]
     found = [_standardised(np.hstack([values[origins[:, None] - k + np.arange(block)] - level[:, None] for k in back]))]
     if block < day:
         return found[0]
@@ -218,6 +220,7 @@ class Directs:
         if not np.isnan([window["known_future"] for window in windows]).all():
             log.info(ALONE, "forecasts with a known part of the future are")
         day = default_season(freq)
+        self.turn = "hours" if calendar_unit(freq)[1] == "s" else "days"
         self.found = [_of_window(window, day, horizon, targets) if has_days(freq) else None for window in windows]
 
     def mixed(self, marginals: Marginals, exponents: NDArray[np.int64]) -> Marginals:
@@ -246,7 +249,8 @@ class Directs:
             if series is not None:
                 shares[:, row] = torch.tensor([1 - self.share, self.share]).log()
         log_weight[shares[1].isinf(), 0] = 0.0
-        name = next(NAME + one.kind for series in self.found for one in series or ())
+        kind = next(one.kind for series in self.found for one in series or ())
+        name = NAME + (self.turn if kind == "days" else kind)
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
         return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 

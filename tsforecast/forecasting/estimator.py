@@ -96,7 +96,7 @@ class StateSpaceEstimator(AbstractEstimator):
             or leaves covariates out where curves worsen forecasts of windows before the end. `deepstate`, `sgls`,
             `rsgls`, models with a decoder, and a `markov` whose regimes depend on covariates are given them.
         direct: Share, between 0 and 1, of direct forecasts in a mixture with those of the model: ridge regressions on
-            the days before, of series of hours or minutes, see `tsforecast.forecasting.direct`.
+            the days before, of series of hours, minutes or seconds, see `tsforecast.forecasting.direct`.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models
             with a switch on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but
             the weights of its structures, by the past of each series.

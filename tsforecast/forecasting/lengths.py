@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tsforecast.data.calendar.frequency import calendar_unit, default_season
+from tsforecast.data.calendar.frequency import calendar_unit, default_season, has_clock
 from tsforecast.models.parts.bank_prior import learnt
 
 # A batch of 64 windows with the seasons of hours then takes about a gigabyte to train on.
@@ -23,7 +23,7 @@ _FAR = 3  # horizons of hours that a model without a calendar is trained on: fro
 def context_by_frequency(freq: str, cycle: int) -> int:
     """Return the number of steps of the past in a training window, by frequency and the cycle of a smooth season."""
     unit, season = calendar_unit(freq)[1], default_season(freq)
-    if unit in ("h", "min") and season > 1:
+    if has_clock(freq):
         usual = 28 * season
     else:
         usual = {"D": 120, "B": 250}.get(unit, max(10 * season, 100))
@@ -32,7 +32,7 @@ def context_by_frequency(freq: str, cycle: int) -> int:
 
 def recent_by_frequency(freq: str, cycle: int) -> int:
     """Return the number of steps of eight weeks where a day is the main season, else or for longer cycles 0."""
-    per_day = default_season(freq) if calendar_unit(freq)[1] in ("h", "min") else 0
+    per_day = default_season(freq) if has_clock(freq) else 0
     return 56 * per_day if 2 * cycle <= 56 * per_day else 0
 
 
@@ -48,7 +48,7 @@ def history_by_frequency(freq: str, cycle: int) -> int | None:
 
 def far_by_frequency(freq: str, prediction_length: int) -> int:
     """Return the steps of the future that windows of a model without a calendar score: of hours three horizons."""
-    return (_FAR if calendar_unit(freq)[1] in ("h", "min") else 1) * prediction_length
+    return (_FAR if has_clock(freq) else 1) * prediction_length
 
 
 def are_long(lengths: Sequence[int], freq: str) -> bool:

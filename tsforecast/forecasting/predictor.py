@@ -1,6 +1,7 @@
 """The GluonTS predictor of all models: from a history to a forecast, to a file and back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tsforecast.forecasting.scenarios import predicted
 from tsforecast.forecasting.serialization import declared, read_parts, write_parts
 from tsforecast.forecasting.timed_batches import Clock
 from tsforecast.forecasting.timed_histories import TimedHistories
+from tsforecast.forecasting.totals import totals_of
 from tsforecast.forecasting.updates import forecasts_from, updated
 from tsforecast.io.files import replace_folder
 from tsforecast.models import AbstractForecaster
@@ -53,6 +55,8 @@ class StateSpacePredictor(RepresentablePredictor):
             it was not.
         categories: Names behind the codes of static categories in that frame, by column.
         direct: Share of direct forecasts in mixtures with those of the model, see `tsforecast.forecasting.direct`.
+        totals: Whether series are running totals, and the model is one of their increments, see
+            `tsforecast.forecasting.totals`.
     """
 
     @validated()
@@ -68,6 +72,7 @@ class StateSpacePredictor(RepresentablePredictor):
         columns: dict[str, list[str]] | None = None,
         categories: dict[str, list[str]] | None = None,
         direct: float = 0.0,
+        totals: bool = False,
     ) -> None:
         is_on_clock = isinstance(input_transform, Clock)
         super().__init__(prediction_length)
@@ -78,7 +83,7 @@ class StateSpacePredictor(RepresentablePredictor):
         self.columns = columns
         self.categories = categories
         check_share(direct)
-        self.direct = direct
+        self.direct, self.totals = direct, totals
 
     def to(self, device: str | torch.device) -> "StateSpacePredictor":
         """Move the model to a device; return the predictor.
@@ -146,7 +151,7 @@ class StateSpacePredictor(RepresentablePredictor):
                 between which covariates lie, see `tsforecast.forecasting.scenarios`. Or a DataFrame in long format,
                 see `tsforecast.data.read_task`.
             num_samples: Number of sample paths; None for the model's own number. With 0 none are drawn, where quantiles
-                are exact (`ExactForecast`).
+                are exact (`ExactForecast`). Running totals have 200 for None or 0.
             columns: What the columns of a frame are, see `StateSpaceEstimator.train`; None for those of the training.
             start: Of the forecasts of a frame: "common" for all behind the series that ends last, with a warning that
                 names others; "each" for behind the series' own last target.
@@ -154,9 +159,10 @@ class StateSpacePredictor(RepresentablePredictor):
         Raises:
             ValueError: If an entry or a frame is not as expected; the message names the series or the row.
         """
-        histories = self.histories()
+        histories, entries = self._histories(), self.read(dataset, columns, start)[0]
         try:
-            yield from predicted(histories, self.read(dataset, columns, start)[0], num_samples)
+            predict = partial(predicted, histories)
+            yield from totals_of(predict, entries, num_samples) if self.totals else predict(entries, num_samples)
         finally:  # also if the caller stops early
             histories.warn()
 
@@ -308,7 +314,7 @@ class StateSpacePredictor(RepresentablePredictor):
     @property
     def has_marginals(self) -> bool:
         """Return whether quantiles of forecasts are those of a mixture in closed form, and need no sample paths."""
-        return self.prediction_net.inference.has_marginals
+        return not self.totals and self.prediction_net.inference.has_marginals
 
     @property
     def is_on_clock(self) -> bool:
@@ -332,8 +338,16 @@ class StateSpacePredictor(RepresentablePredictor):
         """Return the way from entries to batches, beliefs and forecasts, by this model.
 
         Raises:
-            ValueError: If it is of series with clocks of their own.
+            ValueError: If it is of series with clocks of their own, or of running totals.
         """
+        if self.totals:
+            raise ValueError(
+                "the series are running totals, and the model is one of their increments: it forecasts totals, and "
+                "nothing else; give it increments, or train a model of totals, such as a bank"
+            )
+        return self._histories()
+
+    def _histories(self) -> Histories:
         if self.is_on_clock:
             raise ValueError(
                 "expected a predictor of series on a grid, got one of series with clocks of their own: its `on_clock` "
@@ -362,7 +376,7 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
     Raises:
         ValueError: If it is of series with clocks of their own, whose forecasts have no steps.
     """
-    old = predictor.histories().transform
+    old = predictor._histories().transform
     assert isinstance(old, Prepare)
     transform = _prepared(old, prediction_length, old.effects)
     return _changed(predictor, input_transform=transform, prediction_length=prediction_length)

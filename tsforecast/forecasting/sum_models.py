@@ -17,6 +17,7 @@ from tsforecast.forecasting.lengths import window_is_short
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.quick_bank import learnt_in_part
 from tsforecast.forecasting.temporal import joint_forecasts, with_sums
+from tsforecast.forecasting.totals import are_totals
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 def fitted_sums(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     """Return what forecasts sums: a bank that learns from them, or does not, by windows before the end.
 
-    Where training windows are long, as of hours, it is what forecasts series.
+    Where training windows are long, as of hours, or sums are running totals, it is what forecasts series.
 
     Args:
         task: The sums.
@@ -34,7 +35,7 @@ def fitted_sums(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         ValueError: If the sums cannot be trained on.
     """
     entries = list(task.train)
-    if not window_is_short(task.freq, task.prediction_length, entries):
+    if not window_is_short(task.freq, task.prediction_length, entries) or are_totals(entries):
         return fitted(task, seed)
     effects = chosen_effects(task, seed)
     log.info("sums have a bank of their own")

@@ -104,20 +104,25 @@ def offset_alias(freq: str) -> str:
 
 
 def default_season(freq: str) -> int:
-    """The main season in steps: the day for hours and minutes, the week for days, the year for longer steps.
+    """The main season in steps: an hour of seconds, a day of hours and minutes, a week of days, a year of longer steps.
 
     Args:
         freq: As in `period_alias`.
 
     Returns:
-        24 for "h", 48 for "30min", 7 for "D", 5 for "B", 52 for "W", 12 for "M", 4 for "Q"; 1 (no season) where the
-        season is no whole number of steps, and below a minute.
+        360 for "10s", 48 for "30min", 24 for "h", 7 for "D", 5 for "B", 52 for "W", 12 for "M", 4 for "Q"; 1 (none)
+        where it is no whole number of steps, and below a second.
     """
     multiple, unit, _ = _split(freq)
-    cycle = {"min": 1440, "h": 24, "D": 7, "B": 5, "W": 52, "M": 12, "Q": 4}.get(unit, 1)
+    cycle = {"s": 3600, "min": 1440, "h": 24, "D": 7, "B": 5, "W": 52, "M": 12, "Q": 4}.get(unit, 1)
     if unit == "h" and multiple == 24:
         return 7
     return cycle // multiple if cycle % multiple == 0 else 1
+
+
+def has_clock(freq: str) -> bool:
+    """Return whether steps are hours, minutes or seconds, whose main season is a turn of the clock."""
+    return calendar_unit(freq)[1] in ("h", "min", "s") and default_season(freq) > 1
 
 
 def default_horizon(freq: str) -> int:

@@ -15,6 +15,7 @@ from tsforecast.models.parts.issm_dynamics import ISSMDynamics
 from tsforecast.nn import SeriesParameters
 
 FOLDER = Path(__file__).parents[1] / "priors"
+_LIKE = {"s": "min"}  # an hour of seconds has as many steps as a day of minutes
 # Parameters of all models together: how far the likelihood is trusted, and how soon it is forgotten.
 _COMMON = ("log_power", "log_memory", "logit_own", "log_volatility_memory")
 
@@ -28,8 +29,14 @@ def learnt(freq: str) -> dict[str, Any] | None:
     Raises:
         ValueError: If the file is damaged.
     """
-    path = FOLDER / f"{freq.lstrip('0123456789').split('-')[0]}.pt"
-    return load_tensors(path) if path.is_file() else None
+    unit = freq.lstrip("0123456789").split("-")[0]
+    path = FOLDER / f"{_LIKE.get(unit, unit)}.pt"
+    if not path.is_file():
+        return None
+    prior = load_tensors(path)
+    if unit in _LIKE:
+        prior["structures"] = [one.replace("hour_of_day", "minute_of_hour") for one in prior["structures"]]
+    return prior
 
 
 def prior_of(dynamics: AbstractBankDynamics) -> dict[str, Any]:

@@ -20,6 +20,7 @@ _OTHERS = {
 _HOURLY = "level+damped_level+hour_of_day+hour_by_kind_of_day+day_of_week"
 # Components by unit of the frequency: the default, and those of the paper.
 _PRESETS = {
+    "s": ("level+damped_level+minute_of_hour", "level+minute_of_hour"),
     "min": (_HOURLY, "level+hour_of_day+day_of_week"),
     "h": (_HOURLY, "level+hour_of_day+day_of_week"),
     "D": ("level+damped_level+day_of_week", "level+day_of_week"),
@@ -48,6 +49,7 @@ _BELOW_A_DAY = (
     "level+hour_of_day",
     "damped_level",
 )
+_BELOW_A_MINUTE = ("damped_level+minute_of_hour", "level+minute_of_hour", "damped_level", "level")
 
 
 def structures_of(structures: str, freq: str) -> list[str]:
@@ -73,6 +75,8 @@ def kinds_of(freq: str) -> list[str]:
     unit = freq.lstrip("0123456789").split("-")[0]
     if unit in ("h", "min"):
         return [*_BELOW_A_DAY]
+    if unit == "s":
+        return [*_BELOW_A_MINUTE]
     seasons = _PRESETS.get(unit, ("level", "level"))[0].split("+")[1:]
     seasons = [name for name in seasons if name not in _OTHERS]
     descriptions = ["+".join([kind, *seasons]) for kind in _KINDS]

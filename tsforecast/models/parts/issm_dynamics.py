@@ -19,7 +19,7 @@ from tsforecast.nn import ScaleNetwork, SeriesParameters
 # deviation.
 _HOURS = {"damped_level.level": -2.0}, 3.0
 _DAYS = {"level": -2.0, "damped_level.level": -2.0}, 2.5
-_KNOWN = {"min": _HOURS, "h": _HOURS, "D": _DAYS}
+_KNOWN = {"s": _HOURS, "min": _HOURS, "h": _HOURS, "D": _DAYS}
 _SPREAD = 0.5
 
 

@@ -1,0 +1,104 @@
+"""Running totals: series that hardly ever fall, whose increments are forecast and summed.
+
+A model of the levels must see a trend in what is a sum. Increments show what they are made of: seasons, zeros, weeks.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from gluonts.dataset.field_names import FieldName
+from gluonts.model.forecast import Forecast, SampleForecast
+from numpy.typing import NDArray
+
+from tsforecast.data.checks import as_numbers
+from tsforecast.data.task import ForecastTask
+
+Array = NDArray[np.float64]
+
+_CHANGES = 24  # that a series must have to be known as a total
+_FALLS, _RISES = 0.02, 3  # a share of its changes, at most: corrections; and how many rise, at least
+_OTHERS = 9  # totals for each series that falls
+_RESET = 0.5  # of a value, below which the next one begins anew: a meter was changed
+_RECENT = 28  # increments, of which those that no one has seen are drawn
+_PATHS = 200  # where no number is given
+
+
+def are_totals(entries: Iterable[dict[str, Any]]) -> bool:
+    """Return whether series are running totals: at least half, and nine for each that falls."""
+    found = [_is_total(as_numbers(entry[FieldName.TARGET])) for entry in entries]
+    totals = found.count(True)
+    return 2 * totals >= max(len(found), 1) and totals >= _OTHERS * found.count(False)
+
+
+def _is_total(target: NDArray[Any]) -> bool | None:
+    """Return whether all targets of a series are totals; None where too few changes can say."""
+    found = []
+    for row in np.atleast_2d(target):
+        changes = np.diff(row[np.isfinite(row)])
+        found.append((np.mean(changes < 0), np.sum(changes > 0)) if len(changes) >= _CHANGES else (0.0, 0))
+    falls, rises = np.transpose(found)
+    return False if (falls > _FALLS).any() else True if (rises >= _RISES).all() else None
+
+
+def of_increments(task: ForecastTask) -> ForecastTask:
+    """Return a task whose series are the increments of running totals."""
+    return replace(task, entries=[increments(entry) for entry in task.entries])
+
+
+def increments(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return a series of the increments of a running total.
+
+    The first is missing, as are those beside a missing total, and those to a value below half of the one before.
+    """
+    target = as_numbers(entry[FieldName.TARGET]).astype(np.float64)
+    found = {**entry, FieldName.TARGET: _differences(target, np.full_like(target[..., :1], np.nan))}
+    if entry.get("known_future") is not None:
+        found["known_future"] = _differences(as_numbers(entry["known_future"]).astype(np.float64), target[..., -1:])
+    return found
+
+
+def _differences(values: Array, before: Array) -> Array:
+    whole = np.concatenate([before, values], -1)
+    is_reset = whole[..., 1:] < _RESET * whole[..., :-1]
+    return np.where(is_reset, np.nan, np.diff(whole))
+
+
+def totals_of(
+    predict: Callable[[Iterable[dict[str, Any]], int], Iterable[Forecast]],
+    entries: Iterable[dict[str, Any]],
+    num_samples: int | None,
+) -> Iterator[SampleForecast]:
+    """Yield forecasts of running totals: sample paths of their increments, summed from the last total on.
+
+    Increments between the last total and the forecast, which no one has seen, are drawn from the latest ones.
+
+    Args:
+        predict: Returns forecasts of increments in order, given a number of paths.
+        entries: The totals.
+        num_samples: Number of paths; 200 for None or 0.
+    """
+    own, others = itertools.tee(entries)
+    forecasts = predict((increments(entry) for entry in others), num_samples or _PATHS)
+    for entry, forecast in zip(own, forecasts, strict=True):
+        assert isinstance(forecast, SampleForecast)
+        samples = np.asarray(forecast.samples, np.float64)
+        target = np.atleast_2d(as_numbers(entry[FieldName.TARGET]).astype(np.float64))
+        begun = np.stack([_begun(row, len(samples)) for row in target], -1)
+        paths = samples.reshape(*samples.shape[:2], -1).cumsum(1) + begun[:, None]
+        yield SampleForecast(paths.reshape(samples.shape), forecast.start_date, forecast.item_id, forecast.info)
+
+
+def _begun(row: Array, count: int) -> Array:
+    """Return the total at the end of a series, (path,)."""
+    seen = np.flatnonzero(np.isfinite(row))
+    if not len(seen):
+        return np.zeros(count)
+    latest, unseen = np.diff(row[seen])[-_RECENT:], len(row) - 1 - seen[-1]
+    if not unseen or not len(latest):
+        return np.full(count, row[seen[-1]])
+    drawn = torch.randint(len(latest), (count, unseen)).numpy()
+    return row[seen[-1]] + np.maximum(latest, 0.0)[drawn].sum(1)
