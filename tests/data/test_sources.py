@@ -1,5 +1,6 @@
 import json
 import logging
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -234,6 +235,28 @@ def test_categories_that_go_on_behind_the_last_target_are_covariates(tmp_path, s
     again = read_task(path, columns=task.columns, prediction_length=10, beyond=True)  # as a run keeps its columns
     for found in (task, again):
         np.testing.assert_array_equal(found.entries[1]["feat_dynamic_real"][1:], np.stack(expected)[:, 60:])
+
+
+def test_values_of_any_type_are_numbers_or_categories():
+    """Yes and no beside nothing, whole numbers in a column of objects, and decimals of a data base; no lists."""
+    promo, code = (np.arange(120) % 7 == 3), np.arange(120) % 5
+    frame = with_future(promo=np.where(promo, True, None), code=code.astype(object), note=[[k] for k in range(120)])
+    frame["price"] = [Decimal(k) for k in frame["price"]]
+    frame["event"] = np.where(promo, "a=b", "")
+    task = read_task(frame, columns=Columns(ahead=True), beyond=True)
+    assert task.columns is not None
+    assert list(task.columns.covariates) == ["price", "promo=True", "code", "event=a=b"]
+    expected = np.stack([np.arange(60.0), promo[:60], code[:60], promo[:60]])
+    np.testing.assert_array_equal(task.entries[0]["feat_dynamic_real"], expected)
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_texts_that_are_empty_behind_the_last_target_alone_are_not_known_there(nothing):
+    frame = with_future(event=np.where(np.arange(120) % 7 == 3, "fair", "none"))
+    frame.loc[frame["target"].isna(), "event"] = nothing
+    task = read_task(frame, columns=Columns(ahead=True), beyond=True)
+    assert task.columns is not None
+    assert list(task.columns.covariates) == ["price"]
 
 
 def test_covariates_that_end_before_the_forecast_are_left_out_where_none_was_named(caplog):
