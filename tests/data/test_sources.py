@@ -311,6 +311,26 @@ def test_forecasts_that_begin_behind_rows_of_the_future_are_said(caplog):
     assert "the last 10 steps of all series have no target: forecasts begin behind them" in caplog.text
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_values_that_can_only_be_errors_are_missing_for_forecasts_and_named(dtype, caplog):
+    """Not where all others are the same, where they are many, or where no other value follows."""
+    names = ("once", "one", "both", "last", "many", "flat")
+    frame, wave = long_frame(items=names, length=200), np.sin(np.arange(200))
+    frame["target"] = np.tile(wave, len(names)).astype(dtype)
+    for name, steps, value in (
+        ("once", [7], 201), ("one", [7], 190), ("both", [7, 150], -9999), ("last", [198, 199], 9999),
+        ("many", [7, 8, 9], 9999),
+    ):  # fmt: skip
+        frame.loc[frame.index[frame["item_id"] == name][steps], "target"] = value
+    frame.loc[frame["item_id"] == "flat", "target"] = np.where(np.arange(200) == 7, 9999, 0)
+    found = {entry["item_id"]: entry["target"] for entry in read_task(frame, beyond=True).entries}
+    assert {name: np.flatnonzero(np.isnan(target)).tolist() for name, target in found.items()} == {
+        "once": [7], "one": [], "both": [7, 150], "last": [], "many": [], "flat": [],
+    }  # fmt: skip
+    assert "count as missing, first '201 of once at 2024-01-08', '-9999 of both at 2024-01-08'" in caplog.text
+    assert not np.isnan([entry["target"] for entry in read_task(frame, windows=1).entries]).any()
+
+
 def test_covariates_hold_their_value_where_a_row_is_missing(tmp_path):
     frame = long_frame(items=("a",), length=10).assign(price=np.arange(10.0)).drop(index=[4, 5])
     task = read_task(write(frame, tmp_path / "a.csv"), windows=0, columns=Columns(covariates=["price"]))

@@ -18,6 +18,8 @@ that go on there are covariates |
 | a static column that changes within a series, a category which `categories` lacks | error |
 | a series without a value before its test windows, or not longer than these | left out with a warning; an error where
 these are more than half |
+| with `beyond`: single values a hundred times farther from all others than these from each other | missing values,
+with a warning |
 | with `beyond`: covariates that end before the forecast does | error |
 | with `beyond`: a series without a value | kept; left out if it has covariates, since nothing tells where its forecast
 begins |
@@ -46,7 +48,7 @@ from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.series import TableSeries, series_of
 from tsforecast.data.task import ForecastTask, empty_behind
-from tsforecast.data.usable import tell, unusable
+from tsforecast.data.usable import tell, unusable, without_errors
 from tsforecast.progress import follow, warnings_only
 from tsforecast.wording import counted, option
 
@@ -128,6 +130,8 @@ def read_task(
     steps = [entry["target"].shape[-1] for _, entry in series.entries]
     lengths = split_lengths(series.path, series.freq, steps, prediction_length, windows)
     task = task_of(series, *lengths, beyond, step=step or 0)
+    if beyond or (columns is not None and columns.ahead):
+        task = without_errors(series.path, task)
     if columns is not None and columns.holidays:
         task = with_holidays(task, columns.holidays)
     return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})
