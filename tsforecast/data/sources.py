@@ -131,7 +131,7 @@ def read_task(
     lengths = split_lengths(series.path, series.freq, steps, prediction_length, windows)
     task = task_of(series, *lengths, beyond, step=step or 0)
     if beyond or (columns is not None and columns.ahead):
-        task = without_errors(series.path, task)
+        task = replace(task, entries=without_errors(series.path, task.entries))
     if columns is not None and columns.holidays:
         task = with_holidays(task, columns.holidays)
     return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})

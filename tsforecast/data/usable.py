@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
-from tsforecast.data.task import ForecastTask
 from tsforecast.wording import counted, listed, option
 
 log = logging.getLogger(__name__)
@@ -90,14 +88,14 @@ def without(entries: Sequence[Any], left_out: Sequence[Unusable]) -> list[Any]:
     return [entry for place, entry in enumerate(entries) if place not in places]
 
 
-def without_errors(path: Path, task: ForecastTask) -> ForecastTask:
-    """The task without values that can only be errors, such as -9999; a warning names them.
+def without_errors(path: Path, series: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Series without values that can only be errors, such as -9999; a warning names them.
 
     They are a hundredth of a series at most, a hundred times as far from its other values as these from each other, and
     others follow. A model that learns from one, however rare, is far less sure of all.
     """
     entries, found = [], []
-    for entry in task.entries:
+    for entry in series:
         target = np.asarray(entry["target"])
         wrong = np.array([_errors(row) for row in np.atleast_2d(target)]).reshape(target.shape)
         if wrong.any():
@@ -106,14 +104,13 @@ def without_errors(path: Path, task: ForecastTask) -> ForecastTask:
                 step = entry["start"] + int(np.argwhere(wrong)[0, -1])
             found.append(f"{target[wrong][0]:g} of {entry['item_id']} at {step}")
         entries.append(entry)
-    if not found:
-        return task
-    log.warning(
-        "%s: values of %d series are more than %g times as far from all others as these are from each other, and count "
-        "as missing, first %s",
-        *(path, len(found), _FAR, listed(found, _NAMED)),
-    )
-    return replace(task, entries=entries)
+    if found:
+        log.warning(
+            "%s: values of %d series are more than %g times as far from all others as these are from each other, and "
+            "count as missing, first %s",
+            *(path, len(found), _FAR, listed(found, _NAMED)),
+        )
+    return entries
 
 
 def _errors(values: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
