@@ -436,6 +436,13 @@ def test_a_short_series_does_not_shorten_the_forecasts_of_others(tmp_path, caplo
     assert (task.prediction_length, task.reasons["prediction_length"]) == (12, "the median series has 60 values")
 
 
+@pytest.mark.parametrize(("length", "horizon"), [(3, 1), (20, 10), (61, 30)])
+def test_a_short_table_is_forecast_half_as_far_as_it_goes(length, horizon):
+    columns = Columns(ahead=True)
+    frame = pd.concat([long_frame(("a",), length), long_frame(("b",), 3)])
+    assert read_task(frame, windows=0, columns=columns, beyond=True).prediction_length == horizon
+
+
 def test_numbers_too_small_for_float32_stay_what_they_are(tmp_path):
     table = pd.DataFrame({"timestamp": pd.date_range("2024-01-01", periods=3), "target": [1e-300, 2e-300, np.nan]})
     table.to_csv(tmp_path / "small.csv", index=False)

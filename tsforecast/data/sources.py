@@ -78,7 +78,7 @@ def read_task(
             folder or .json(l) file; or a frame of pandas or polars, an Arrow table or the like.
         freq: Frequency in any of its names; inferred and logged where None.
         prediction_length: Steps of a forecast. None: what is customary (`default_horizon`), at most a fifth of the
-            median series.
+            median series; without test windows half of the longest.
         windows: Number of test windows; 0 keeps everything for training. None: 7 below a day and 5 from there, as far
             as they take at most a fifth of nine in ten of the series that have room for one, but at least 1.
         columns: What the columns are; found by their names where left open. Of GluonTS folders only `holidays`.
