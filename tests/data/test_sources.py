@@ -250,6 +250,16 @@ def test_values_of_any_type_are_numbers_or_categories():
     np.testing.assert_array_equal(task.entries[0]["feat_dynamic_real"], expected)
 
 
+def test_many_categories_are_no_covariates_and_some_can_be_named(caplog):
+    event = np.where(np.arange(120) % 2, [f"e{k % 40}" for k in range(120)], "none")
+    with caplog.at_level(logging.INFO):
+        task = read_task(with_future(event=event), columns=Columns(ahead=True), beyond=True)
+    assert task.columns is not None
+    assert list(task.columns.covariates) == ["price"]
+    assert "'event' has 21 categories" in caplog.text
+    assert "covariates=['event=e1', 'event=e3']" in caplog.text
+
+
 @pytest.mark.parametrize("nothing", [None, ""])
 def test_texts_that_are_empty_behind_the_last_target_alone_are_not_known_there(nothing):
     frame = with_future(event=np.where(np.arange(120) % 7 == 3, "fair", "none"))

@@ -15,7 +15,7 @@ from tsforecast.data.tables.cells import timestamps
 from tsforecast.data.tables.contents import MISSING
 from tsforecast.data.tables.long_form import from_across, with_stamps
 from tsforecast.data.tables.recognition import description, resolve
-from tsforecast.data.tables.roles import ACROSS_TARGET, ACROSS_TIME, Columns
+from tsforecast.data.tables.roles import ACROSS_TARGET, ACROSS_TIME, Columns, column_option
 from tsforecast.data.tables.shapes import dates_across, tell_apart
 from tsforecast.data.tables.signs import find_decimal, parse
 from tsforecast.data.tables.table import Table
@@ -131,6 +131,10 @@ def _candidates(name: str, column: Any, behind: NDArray[np.bool_]) -> dict[str, 
         return {}
     values = column.value_counts(dropna=False).index
     if len(values) > _CATEGORIES:
+        if len(values) < 10 * _CATEGORIES:  # no notes
+            some = column_option("covariates", [f"{name}={value}" for value in values[1:3]])
+            log.info("%r has %d categories: from %d on they are no covariates, unless some are named, such as %s",
+                     name, len(values), _CATEGORIES + 1, some)  # fmt: skip
         return {}
     names = [f"{name}={value}" for value in values[1:] if not pd.isna(value)]
     return {one: with_categories(column.to_frame(), Columns(covariates=[one]))[one] for one in names}
