@@ -82,6 +82,18 @@ def test_series_that_are_too_short_to_compare_are_forecast(shops, tmp_path, monk
     assert len(pd.read_csv("out.csv")) == 8
 
 
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_a_few_business_days_are_forecast_without_a_word_of_how_far(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=20, freq="B"), "y": 10.0 + np.arange(20) % 5})
+    table.to_csv("few.csv", index=False)
+    with caplog.at_level(logging.INFO, "tsforecast"):
+        assert main(["forecast", "few.csv", "--plot_series", "0"]) == 0
+        assert main(["forecast", "few.csv", "--plot_series", "0", "--horizon", "5"]) == 0
+    assert "prediction length 10 by default: the series has 20 values" in caplog.text
+    assert "seasonal naive" in caplog.text
+
+
 def test_each_series_is_forecast_from_its_own_end_where_that_is_asked(shops, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ended = (shops["unique_id"] == shops["unique_id"].iloc[0]) & (shops["ds"] > "2019-11-29")

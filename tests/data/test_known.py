@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 
 from tsforecast.data.calendar.frequency import to_period
-from tsforecast.data.known import attach_known
+from tsforecast.data.known import attach_known, brings_covariates
+from tsforecast.data.tables.columns import with_categories
 from tsforecast.data.tables.roles import Columns
 
 
@@ -72,6 +73,20 @@ def test_columns_that_are_left_out_are_as_they_were(tmp_path):
     changed = after[1]["feat_dynamic_real"] - before[1]["feat_dynamic_real"]
     assert np.argwhere(changed).tolist() == [[1, 11]]
     assert after[1]["feat_dynamic_real"][1, 11] == 9
+
+
+def test_categories_that_differ_in_letter_case_alone_are_read_apart(tmp_path):
+    """From the column of text, of a file or a frame; the name of one may have a mark of its own."""
+    path = tmp_path / "known.csv"
+    path.write_text("item_id,timestamp,event\nb,2024-01-01 11:00,Fair\nb,2024-01-01 12:00,a=b\n")
+    names = ["event=Fair", "event=fair", "event=a=b"]
+    roles = Columns("item_id", "timestamp", "target", covariates=names)
+    before = [{**entry, "feat_dynamic_real": np.zeros((3, 13))} for entry in entries()]
+    for source in (path, with_categories(pd.read_csv(path), roles)):
+        after = attach_known(before, source, 3, roles)[1]["feat_dynamic_real"]
+        assert np.argwhere(after).tolist() == [[0, 11], [2, 12]]
+    assert brings_covariates(path, roles)
+    assert not brings_covariates(path, Columns(covariates=["price"]))
 
 
 def test_values_and_ranges_of_covariates_are_read_together(tmp_path):

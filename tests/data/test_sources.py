@@ -1,5 +1,6 @@
 import json
 import logging
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -236,6 +237,38 @@ def test_categories_that_go_on_behind_the_last_target_are_covariates(tmp_path, s
         np.testing.assert_array_equal(found.entries[1]["feat_dynamic_real"][1:], np.stack(expected)[:, 60:])
 
 
+def test_values_of_any_type_are_numbers_or_categories():
+    """Yes and no beside nothing, whole numbers in a column of objects, and decimals of a data base; no lists."""
+    promo, code = (np.arange(120) % 7 == 3), np.arange(120) % 5
+    frame = with_future(promo=np.where(promo, True, None), code=code.astype(object), note=[[k] for k in range(120)])
+    frame["price"] = [Decimal(k) for k in frame["price"]]
+    frame["event"] = np.where(promo, "a=b", "")
+    task = read_task(frame, columns=Columns(ahead=True), beyond=True)
+    assert task.columns is not None
+    assert list(task.columns.covariates) == ["price", "promo=True", "code", "event=a=b"]
+    expected = np.stack([np.arange(60.0), promo[:60], code[:60], promo[:60]])
+    np.testing.assert_array_equal(task.entries[0]["feat_dynamic_real"], expected)
+
+
+def test_many_categories_are_no_covariates_and_some_can_be_named(caplog):
+    event = np.where(np.arange(120) % 2, [f"e{k % 40}" for k in range(120)], "none")
+    with caplog.at_level(logging.INFO):
+        task = read_task(with_future(event=event), columns=Columns(ahead=True), beyond=True)
+    assert task.columns is not None
+    assert list(task.columns.covariates) == ["price"]
+    assert "'event' has 21 categories" in caplog.text
+    assert "covariates=['event=e1', 'event=e3']" in caplog.text
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_texts_that_are_empty_behind_the_last_target_alone_are_not_known_there(nothing):
+    frame = with_future(event=np.where(np.arange(120) % 7 == 3, "fair", "none"))
+    frame.loc[frame["target"].isna(), "event"] = nothing
+    task = read_task(frame, columns=Columns(ahead=True), beyond=True)
+    assert task.columns is not None
+    assert list(task.columns.covariates) == ["price"]
+
+
 def test_covariates_that_end_before_the_forecast_are_left_out_where_none_was_named(caplog):
     caplog.set_level(logging.INFO)
     task = read_task(with_future(), prediction_length=11, columns=Columns(ahead=True), beyond=True)
@@ -286,6 +319,26 @@ def test_forecasts_that_begin_behind_rows_of_the_future_are_said(caplog):
         read_task(frame, columns=Columns(ahead=True), beyond=True)
     assert "no covariates: 1 of 2 series have no row behind the last target" in caplog.text
     assert "the last 10 steps of all series have no target: forecasts begin behind them" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_values_that_can_only_be_errors_are_missing_for_forecasts_and_named(dtype, caplog):
+    """Not where all others are the same, where they are many, or where no other value follows."""
+    names = ("once", "one", "both", "last", "many", "flat")
+    frame, wave = long_frame(items=names, length=200), np.sin(np.arange(200))
+    frame["target"] = np.tile(wave, len(names)).astype(dtype)
+    for name, steps, value in (
+        ("once", [7], 201), ("one", [7], 190), ("both", [7, 150], -9999), ("last", [198, 199], 9999),
+        ("many", [7, 8, 9], 9999),
+    ):  # fmt: skip
+        frame.loc[frame.index[frame["item_id"] == name][steps], "target"] = value
+    frame.loc[frame["item_id"] == "flat", "target"] = np.where(np.arange(200) == 7, 9999, 0)
+    found = {entry["item_id"]: entry["target"] for entry in read_task(frame, beyond=True).entries}
+    assert {name: np.flatnonzero(np.isnan(target)).tolist() for name, target in found.items()} == {
+        "once": [7], "one": [], "both": [7, 150], "last": [], "many": [], "flat": [],
+    }  # fmt: skip
+    assert "count as missing, first '201 of once at 2024-01-08', '-9999 of both at 2024-01-08'" in caplog.text
+    assert not np.isnan([entry["target"] for entry in read_task(frame, windows=1).entries]).any()
 
 
 def test_covariates_hold_their_value_where_a_row_is_missing(tmp_path):
@@ -391,6 +444,13 @@ def test_a_short_series_does_not_shorten_the_forecasts_of_others(tmp_path, caplo
     assert task.reasons["windows"] == "nine in ten series have 320 or more"
     task = read_task(write(long_frame(length=60), path))
     assert (task.prediction_length, task.reasons["prediction_length"]) == (12, "the median series has 60 values")
+
+
+@pytest.mark.parametrize(("length", "horizon"), [(3, 1), (20, 10), (61, 30)])
+def test_a_short_table_is_forecast_half_as_far_as_it_goes(length, horizon):
+    columns = Columns(ahead=True)
+    frame = pd.concat([long_frame(("a",), length), long_frame(("b",), 3)])
+    assert read_task(frame, windows=0, columns=columns, beyond=True).prediction_length == horizon
 
 
 def test_numbers_too_small_for_float32_stay_what_they_are(tmp_path):

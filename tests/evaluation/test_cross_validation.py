@@ -105,6 +105,18 @@ def test_the_model_of_forecast_is_the_default_and_short_series_are_said(caplog):
         tsforecast.cross_validate(data, 30, windows=2)
 
 
+def test_rows_behind_the_last_target_are_what_is_known_and_no_window():
+    """As for `tsforecast.forecast`: categories that go on there are covariates."""
+    data, random = table(lengths=(200,)), np.random.default_rng(1)
+    fair = random.random(200) < 0.2
+    data = data.assign(event=np.where(fair, "fair", "none"), y=(data["y"] + 50 * fair).where(np.arange(200) < 190))
+    found = tsforecast.cross_validate(data, windows=3)
+    assert found["ds"].max() == data["ds"][189]
+    assert found["y"].notna().all()
+    assert len(found) == 30  # three windows of the ten steps that are known ahead
+    assert np.abs(found["y"] - found["0.5"]).mean() < 10
+
+
 def test_as_many_windows_as_fit():
     """A step is left to train on; each window more takes so many steps as they are apart."""
     task = read_task(table(lengths=(20, 20)), "D", 5, 1, step=2)

@@ -162,6 +162,23 @@ def test_covariates_of_series_that_are_constant_or_begin_late_are_no_obstacle():
     assert np.isfinite(found["0.5"]).all()
 
 
+def test_a_series_without_a_value_is_no_obstacle_to_others(table, caplog):
+    void = table.assign(sales=table["sales"].where(table["shop"] != "b"))
+    found = tsforecast.forecast(void, horizon=6)
+    assert "no value in the history of 1 series ('b')" in caplog.text
+    assert (found["shop"].value_counts() == 6).all()
+    without = tsforecast.forecast(table[table["shop"] != "b"], horizon=6)
+    pd.testing.assert_frame_equal(found[found["shop"] != "b"].reset_index(drop=True), without)
+
+
+@pytest.mark.filterwarnings("error::FutureWarning")
+@pytest.mark.parametrize("options", [{}, {"aggregate": "week"}])
+def test_business_days_are_forecast_without_a_warning_of_pandas(options):
+    stamps, random = pd.date_range("2024-01-01", periods=60, freq="B"), np.random.default_rng(0)
+    frame = pd.DataFrame({"timestamp": stamps, "target": random.normal(size=60)})
+    assert np.isfinite(tsforecast.forecast(frame, horizon=12, **options)["mean"]).all()
+
+
 def test_several_targets_have_a_joint_model():
     steps = np.random.default_rng(2).normal(size=(80, 2)).cumsum(0)
     frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=80), "x": steps[:, 0], "y": steps[:, 1]})

@@ -165,6 +165,14 @@ def test_without_enough_origins_or_a_last_week_there_is_none(lost):
     assert direct_forecast(values, DAY, HORIZON) is None
 
 
+@pytest.mark.parametrize(("jump", "is_like"), [(0.3, True), (30.0, False)])
+def test_a_last_day_like_none_before_has_no_direct_forecast(jump, is_like):
+    """Regressions would go back to where the series was, and be sure of it."""
+    values = hours(60)["target"].copy()
+    values[-2 * DAY :] += jump
+    assert (direct_forecast(values, DAY, HORIZON) is not None) == is_like
+
+
 def test_days_have_steps_and_series_have_weeks():
     assert [freq for freq in ("ms", "s", "7s", "min", "15min", "h", "6h", "12h", "D", "ME") if has_days(freq)] == [
         "s", "min", "15min", "h", "6h"]  # fmt: skip

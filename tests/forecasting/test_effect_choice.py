@@ -61,6 +61,19 @@ def test_so_do_estimators(model, models, turned, lines):
     assert bool(predictor.input_transform.effects.basis.signals) is not turned
 
 
+def test_a_day_of_the_year_that_no_window_has_is_forecast_by_what_it_did(caplog):
+    """Windows without it would leave it out by chance."""
+    caplog.set_level(logging.INFO, "tsforecast.forecasting")
+    days, random = np.arange(1200), np.random.default_rng(0)
+    fair = days % 365 == 100
+    frame = pd.DataFrame({"date": pd.date_range("2020-01-01", periods=1200), "fair": np.where(fair, "fair", "no")})
+    frame["sales"] = np.where(days < 1190, 100 + 50 * fair + random.normal(size=1200), np.nan)
+    found = tsforecast.forecast(frame)
+    assert "kept without a comparison: these are the same in all of the last windows" in caplog.text
+    assert found["0.5"][fair[1190:]].item() == pytest.approx(150, abs=15)
+    assert np.abs(found["0.5"][~fair[1190:]] - 100).max() < 5
+
+
 @pytest.mark.parametrize(("effects", "signals"), [("curves", 3), ("none", 0)])
 def test_what_is_given_by_hand_is_not_compared(effects, signals, lines):
     found = trained("bank", True, effects=effects).input_transform.effects

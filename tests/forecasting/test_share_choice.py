@@ -65,6 +65,15 @@ def test_a_window_without_a_value_says_nothing(predictors):
     assert np.isnan(_parabola(flat, label, forecast, DAY)).all()
 
 
+def test_windows_without_regressions_are_said(caplog):
+    """Hours of service alone: half of the steps have no value."""
+    values = np.random.default_rng(3).normal(10, 1, 60 * DAY)
+    values[np.arange(60 * DAY) % DAY < 12] = np.nan
+    with caplog.at_level("INFO"):
+        assert fitted(task_of(values[None])).direct == 0.5
+    assert "regressions count for a half: windows have none" in caplog.text
+
+
 def test_several_targets_have_one_share():
     values = np.random.default_rng(2).normal(10, 1, (60 * DAY, 2))
     frame = pd.DataFrame(values, columns=["a", "b"])

@@ -17,6 +17,7 @@ from tsforecast.cli.given_files import columns
 from tsforecast.cli.option_groups import COLUMNS
 from tsforecast.cli.train_parser import options_of
 from tsforecast.data import ForecastTask, read_task
+from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.hierarchy import find_hierarchy, with_levels
 from tsforecast.data.periods import find_periods
 from tsforecast.data.task import with_windows
@@ -133,10 +134,11 @@ def _compare(predictor: StateSpacePredictor, task: ForecastTask | None) -> None:
     entries = list(task.entries)
     part = replace(task, entries=entries[:: -(-len(entries) // _SCORED)])
     num_samples = 0 if predictor.has_marginals else None
-    pasts = [past for past, _ in part.test()]
-    own = score(predictor.predict(pasts, num_samples=num_samples), part.test()).overall
-    naive = fit_baseline("seasonal_naive", part.train, part.season, horizon=part.prediction_length)
-    other = score(naive.predictor(part.prediction_length).predict(pasts), part.test()).overall
+    with expected_alias_warnings():
+        pasts = [past for past, _ in part.test()]
+        own = score(predictor.predict(pasts, num_samples=num_samples), part.test()).overall
+        naive = fit_baseline("seasonal_naive", part.train, part.season, horizon=part.prediction_length)
+        other = score(naive.predictor(part.prediction_length).predict(pasts), part.test()).overall
     log.info(
         "the last %s of %s, held out: CRPS %.3f of the mean size, seasonal naive %.3f; the 80 %% interval held %.0f %%",
         _steps(task), f"{len(part.entries)} series", own["crps"], other["crps"], 100 * own["coverage"]["80"],

@@ -13,9 +13,8 @@ from tsforecast.cli.opened import Opened
 from tsforecast.data import ForecastTask, attach_known
 from tsforecast.data.buckets.survey import read_survey
 from tsforecast.data.hierarchy import find_hierarchy, with_levels
-from tsforecast.data.known import with_room
+from tsforecast.data.known import brings_covariates, with_room
 from tsforecast.data.periods import find_periods
-from tsforecast.data.tables.formats import names_in
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Forecasts
 from tsforecast.forecasting.sum_models import with_all_sums
@@ -60,7 +59,7 @@ def run(chosen: Predict) -> int:
         )
         bulk_options.process(opened, request)
         return 0
-    brings = chosen.known is not None and {*columns.covariates} & {*names_in(Path(chosen.known))}
+    brings = chosen.known is not None and brings_covariates(Path(chosen.known), columns)
     task = with_room(replace(opened.whole(), prediction_length=length)) if brings else opened.beyond(chosen.data)
     task = _from_start(task, chosen.start)
     entries = task.latest

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.magnitude import compact
 from tsforecast.data.tables.cells import Stamps, numbers, timestamps
+from tsforecast.data.tables.columns import category_of
 from tsforecast.data.tables.formats import names_in, read_table
 from tsforecast.data.tables.regular import step_numbers
 from tsforecast.data.tables.roles import Columns
@@ -55,10 +56,10 @@ def attach_known(
     unused = {"past_covariates": (), "static_categories": (), "static_reals": (), "holidays": None}
     roles = replace(columns or Columns(), **unused)
     table = read_table(source, _there(source, roles))
-    free, frame = np.full(len(table.frame), np.nan), {str(name).lower(): str(name) for name in table.frame.columns}
+    free, names = np.full(len(table.frame), np.nan), [*map(str, table.frame.columns)]
 
     def column(name: str) -> NDArray[np.float64]:
-        return numbers(table, frame[name.lower()]) if name.lower() in frame else free
+        return free if (there := _written(name, names)) is None else numbers(table, there)
 
     named = roles if roles.targets and not roles.wide else table.columns
     values = np.stack([column(name) for name in named.targets])
@@ -87,20 +88,32 @@ def attach_known(
     return result
 
 
+def brings_covariates(path: Path, columns: Columns) -> bool:
+    """Return whether a table has one of the covariates."""
+    names = names_in(path)
+    return any(category_of(name, names) or _written(name, names) for name in columns.covariates)
+
+
 def _there(source: Path | pd.DataFrame, roles: Columns) -> Columns:
     """Return the roles of columns without those that a table leaves out."""
     names = [*map(str, source.columns)] if isinstance(source, pd.DataFrame) else names_in(source)
-    there = {name.lower(): name for name in names}
-    there |= {name.lower(): name for name in roles.covariates if name.rpartition("=")[0] in names}
     ends = [one for name in roles.covariates for one in ends_of(name)]
+    made = [name for name in roles.covariates if category_of(name, names)]
     covariates, targets = (
-        [there[name.lower()] for name in wanted if name.lower() in there]
+        [there for name in wanted if (there := _written(name, [*made, *names]))]
         for wanted in ([*roles.covariates, *ends], roles.targets)
     )
     if not roles.targets or roles.wide:
         return replace(roles, covariates=covariates)
     targets = targets or covariates[:1] or roles.targets  # a table needs a column of numbers
     return replace(roles, target=targets, covariates=[name for name in covariates if name not in targets])
+
+
+def _written(name: str, names: Sequence[str]) -> str | None:
+    """Return a name as it is written among others: in its own letter case if it can be; None if it is not there."""
+    if name in names:
+        return name
+    return next((one for one in names if one.lower() == name.lower()), None)
 
 
 def ends_of(name: str) -> tuple[str, str]:

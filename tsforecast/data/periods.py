@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import (
     calendar_unit,
+    expected_alias_warnings,
     ordinals,
     period_alias,
     steps_in_words,
@@ -83,7 +84,9 @@ def _periods(name: str, unit: str, task: ForecastTask) -> Periods:
     if steps_per_day(unit) >= steps_per_day(task.freq):
         raise ValueError(f"expected {option('aggregate')} longer than a step of {task.freq!r}, got {name!r}")
     # With the step before and the step behind: a period is whole where its neighbours are others.
-    stamps = stamps_of(last["start"] + last["target"].shape[-1] - 1, horizon + 2, last.get("info"))
+    with expected_alias_warnings():
+        before = last["start"] + last["target"].shape[-1] - 1
+    stamps = stamps_of(before, horizon + 2, last.get("info"))
     edges = np.flatnonzero(np.diff(ordinals(stamps, unit)))
     if len(edges) < 2:
         raise ValueError(

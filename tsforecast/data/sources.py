@@ -18,6 +18,8 @@ that go on there are covariates |
 | a static column that changes within a series, a category which `categories` lacks | error |
 | a series without a value before its test windows, or not longer than these | left out with a warning; an error where
 these are more than half |
+| with `beyond`: single values a hundred times farther from all others than these from each other | missing values,
+with a warning |
 | with `beyond`: covariates that end before the forecast does | error |
 | with `beyond`: a series without a value | kept; left out if it has covariates, since nothing tells where its forecast
 begins |
@@ -46,7 +48,7 @@ from tsforecast.data.tables.formats import read_table
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.series import TableSeries, series_of
 from tsforecast.data.task import ForecastTask, empty_behind
-from tsforecast.data.usable import tell, unusable
+from tsforecast.data.usable import tell, unusable, without_errors
 from tsforecast.progress import follow, warnings_only
 from tsforecast.wording import counted, option
 
@@ -76,7 +78,7 @@ def read_task(
             folder or .json(l) file; or a frame of pandas or polars, an Arrow table or the like.
         freq: Frequency in any of its names; inferred and logged where None.
         prediction_length: Steps of a forecast. None: what is customary (`default_horizon`), at most a fifth of the
-            median series.
+            median series; without test windows half of the longest.
         windows: Number of test windows; 0 keeps everything for training. None: 7 below a day and 5 from there, as far
             as they take at most a fifth of nine in ten of the series that have room for one, but at least 1.
         columns: What the columns are; found by their names where left open. Of GluonTS folders only `holidays`.
@@ -128,6 +130,8 @@ def read_task(
     steps = [entry["target"].shape[-1] for _, entry in series.entries]
     lengths = split_lengths(series.path, series.freq, steps, prediction_length, windows)
     task = task_of(series, *lengths, beyond, step=step or 0)
+    if beyond or (columns is not None and columns.ahead):
+        task = replace(task, entries=without_errors(series.path, task.entries))
     if columns is not None and columns.holidays:
         task = with_holidays(task, columns.holidays)
     return task if freq is not None else replace(task, reasons=task.reasons | {"freq": "of most time stamps"})

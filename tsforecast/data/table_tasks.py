@@ -75,12 +75,14 @@ def split_lengths(
     """Prediction length and windows, by the rule of `read_task` where they are None, and why."""
     reasons = {}
     if horizon is None:
-        median, which = int(np.median(lengths)), "series" if len(lengths) == 1 else "median series"
+        # A forecast of more steps than the longest series has cannot be trained.
+        size, which, share = (max(lengths), "longest", 2) if windows == 0 else (int(np.median(lengths)), "median", 5)
         horizon = default_horizon(freq)
         reasons["prediction_length"] = f"the custom at frequency {freq}"
-        if windows != 0 and median // 5 < horizon:
-            horizon = max(1, median // 5)
-            reasons["prediction_length"] = f"the {which} has {counted(median, 'value')}"
+        if size // share < horizon:
+            horizon = max(1, size // share)
+            name = "series" if len(lengths) == 1 else f"{which} series"
+            reasons["prediction_length"] = f"the {name} has {counted(size, 'value')}"
         log.info("%s: prediction length %d by default: %s", path, horizon, reasons["prediction_length"])
     if windows is None:
         # Those without room for one window are left out whatever the number of windows.

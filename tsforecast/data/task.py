@@ -201,11 +201,9 @@ def _behind(entries: Sequence[dict[str, Any]], lengths: list[int], end: pd.Perio
 def empty_behind(entries: Sequence[dict[str, Any]]) -> int:
     """Return the steps without a target from the last value of all series to the end of all; 0 without a value."""
     some = [entry for entry in entries if np.isfinite(entry["target"]).any()]
-    gaps = _behind(
-        some,
-        [_last_value(entry["target"]) for entry in some],
-        max((e["start"] + e["target"].shape[-1] - 1 for e in entries), default=None),
-    )
+    with expected_alias_warnings():
+        end = max((e["start"] + e["target"].shape[-1] - 1 for e in entries), default=None)
+    gaps = _behind(some, [_last_value(entry["target"]) for entry in some], end)
     return min(gaps, default=0)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -50,7 +51,7 @@ def cross_validate(
         >>> tsforecast.cross_validate(frame, horizon=14, windows=5)  # doctest: +SKIP
 
     Args:
-        data: A row for each series and time stamp, as `tsforecast.data.read_task` takes it; or a task with windows.
+        data: A row for each series and time stamp, as `tsforecast.forecast` takes it; or a task with windows.
         horizon: Steps of a forecast; None for what is customary at the frequency.
         windows: Forecasts of each series, the last of which ends with the data; None as in `read_task`.
         step: Steps from one forecast to the next; None for `horizon`, so that windows do not overlap.
@@ -84,9 +85,10 @@ def cross_validate(
             raise ValueError(f"{', '.join(named)}: of a table; the data are a task, which has its own")
         task = data
     else:
-        categories = model.categories if isinstance(model, StateSpacePredictor) else None
-        split = (freq, horizon, windows)
-        task = read_task(data, *split, columns=columns_of(columns), step=step, categories=categories)
+        is_trained = isinstance(model, StateSpacePredictor)
+        roles, categories = columns_of(columns), model.categories if is_trained else None
+        roles = roles if is_trained else replace(roles, ahead=True)  # as forecasts find covariates
+        task = read_task(data, freq, horizon, windows, columns=roles, step=step, categories=categories)
     train = trainer_of(model, task.prediction_length, seed)
     found = (refitted if refit else trained_once)(train, task, seed=seed)
     return alike(validation_frame(found, task, levels), data)

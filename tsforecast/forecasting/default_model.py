@@ -53,7 +53,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
 
 def _fitted(task: ForecastTask, seed: int) -> StateSpacePredictor:
     """Return what forecasts series, whose columns it does not know yet."""
-    entries = list(task.train)
+    entries = [entry for entry in task.train if np.isfinite(entry["target"]).any()] or list(task.train)
     learns = bank_learns(task.freq, task.prediction_length, entries)
     if learns and len(entries) > _SERIES and not task.categories:  # a category without a series would be unknown
         log.info("a bank learns from %d of %d series, since all have the same parameters", _SERIES, len(entries))

@@ -39,6 +39,7 @@ _YEAR = 365.25
 _MISSING = 0.1  # of the steps of a horizon, above which it teaches nothing
 _FAR = 3.0  # distances between the outer hundredths, beyond which values are cut
 _BEND = 2.0  # mean absolute deviations, from which on values count by their logarithm
+_UNSEEN = 3.0  # times as far from its week as any before the last week, from which on a last day has no like
 _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than each (Gneiting and Ranjan 2013)
 _CURVED = 1000  # origins that a curved function is fitted to, at most
 _PARTS = 20  # of the distribution of errors, as components of a mixture
@@ -126,7 +127,7 @@ def direct_forecast(
         block: Steps that take the place of days, beside the same steps of up to three days before; None for days.
 
     Returns:
-        None where origins are too few.
+        None where origins are too few, or the last day is like none before the last week.
     """
     block = block or day
     missing, same = np.isnan(values), _same_days(len(values), block, day)
@@ -139,7 +140,10 @@ def direct_forecast(
     middle = np.median(whole)
     size = _BEND * np.abs(whole - middle).mean() or 1.0
     filled = np.arcsinh((whole - middle) / size)
-    level = np.array([filled[origin - _WEEK * block : origin].mean() for origin in every])
+    level, latest = (np.array([filled[end - days * block : end].mean() for end in every]) for days in (_WEEK, 1))
+    moved = np.abs(latest - level)
+    if moved[-1] > _UNSEEN * moved[:-_WEEK].max():  # as after a jump: the past does not say what comes next
+        return None
     past, steps = _features(filled, every, level, block, day, same), np.arange(horizon)
     signals = None if signals is None or not signals.size else signals[-len(values) - horizon :]
     goal, found = filled[origins[:, None] + steps] - level[:-1, None], []

@@ -12,7 +12,7 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.arguments import AUTO
 from tsforecast.forecasting.grid_training import CURVES, NO_EFFECTS
 from tsforecast.forecasting.quick_bank import conditioned
-from tsforecast.forecasting.trials import before_windows, comparison, count_windows, loss_of
+from tsforecast.forecasting.trials import before_windows, comparison, count_windows, loss_of, windows_of
 from tsforecast.progress import warnings_only
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,9 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
     if earlier is None or not earlier.basis.signals:
         log.info("effects of covariates are kept without a comparison: values before the last windows show none")
         return CURVES
+    if not _moves(earlier, held_out):
+        log.info("effects of covariates are kept without a comparison: these are the same in all of the last windows")
+        return CURVES
     score = {
         name: loss_of(conditioned(held_out, before, seed or 0, effects), held_out, "equal")
         for name, effects in ((CURVES, earlier), (NO_EFFECTS, fitting.no_effects(before, task.freq)))
@@ -57,6 +60,15 @@ def chosen_effects(task: ForecastTask, seed: int | None, data: Iterable[dict[str
         count_windows(held_out), score[CURVES], score[NO_EFFECTS], "left out" if better == NO_EFFECTS else "kept",
     )  # fmt: skip
     return better
+
+
+def _moves(effects: Effects, held_out: ForecastTask) -> bool:
+    """Return whether covariates that have effects change in the windows of a series: there may be no Easter."""
+    columns, count = sorted({one.column for one in effects.basis.signals}), count_windows(held_out)
+    pasts = windows_of(held_out)[0]
+    ahead = [np.asarray(past[COVARIATES])[columns, np.shape(past["target"])[-1] :] for past in pasts]
+    each = (np.concatenate(ahead[k : k + count], 1) for k in range(0, len(ahead), count))
+    return any(np.ptp(one, axis=1).any() for one in each)
 
 
 def earlier_effects(task: ForecastTask, seed: int | None) -> Effects | None:

@@ -51,7 +51,10 @@ def chosen_share(
     with warnings_only("tsforecast.forecasting"):  # the forecasts say it
         forecasts = predictor.predict(pasts, num_samples=0)
         found = [_parabola(*one, day) for one in zip(pasts, labels, forecasts, strict=True)]
-    slope, bend = np.sum([one for one in found if np.isfinite(one).all()] or [(0.0, 0.0)], 0)
+    if not (own := [one for one in found if np.isfinite(one).all()]):
+        log.info("regressions count for a half: windows have none, as where many values are missing")
+        return SHARE
+    slope, bend = np.sum(own, 0)
     best = float(np.clip(-slope / bend, 0, 1)) if bend > 0 else SHARE
     share = round((SHARE + best) / 2, 2)
     windows = count_windows(held_out) * len(held_out.entries)

@@ -241,6 +241,20 @@ def test_an_outlier_of_training_hides_nothing():
     assert np.std(ours - true) < 0.2 * np.std(true)
 
 
+@pytest.mark.parametrize("days", [[700], [400, 1100]])
+def test_a_day_that_comes_once_or_twice_has_finite_effects(days):
+    """Years after it, its mean over the past is a number next to nothing."""
+    x, random = np.zeros(1500), np.random.default_rng(0)
+    x[days] = 1
+    basis = basis_of([x[:, None]], "D")
+    assert basis is not None
+    times = pd.period_range("2020-01-01", periods=1500, freq="D")
+    assert all(np.isfinite(part).all() for _, part in basis.groups(times, basis.values(x[:, None])[0]))
+    effects = fit_effects([entry(50 * x + random.normal(size=1500), x, start=times[0])], "D")
+    assert effects is not None
+    assert np.isfinite(effects.coefficients).all()
+
+
 def test_nothing_is_fitted_to_what_never_changes():
     target, _, _ = load(steps=300)
     assert fit_effects([entry(target, np.ones(300))], "h") is None

@@ -93,7 +93,9 @@ def signal_of(values: Matrix, column: int, half_life: float, ends: tuple[float, 
     if spread <= _SAME * max(np.abs(values).max(), 1e-300):
         return None
     # Inside of the outer values: an outlier would stretch the last piece of the curve.
-    knots = np.unique(np.quantile(values, np.linspace(0.01, 0.99, _KNOTS)))
+    knots = np.quantile(values, np.linspace(0.01, 0.99, _KNOTS))
+    # Long after a rare event its mean is next to nothing, and splines over such pieces are infinite.
+    knots = knots[np.diff(knots, prepend=-np.inf) > _SAME * spread]
     curved = bends and len(np.unique(values[:: max(len(values) // 1000, 1)])) > 2 and len(knots) > 3
     own = tuple(map(float, knots)) if curved else ()
     means = tuple(splines(values, own).mean(0).tolist()) if own else ()

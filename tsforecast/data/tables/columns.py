@@ -1,18 +1,21 @@
 """The columns of a table: their roles by its first rows, then the whole table with its roles."""
 
 import logging
+from collections.abc import Container
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from tsforecast.data.tables.cells import timestamps
 from tsforecast.data.tables.contents import MISSING
 from tsforecast.data.tables.long_form import from_across, with_stamps
 from tsforecast.data.tables.recognition import description, resolve
-from tsforecast.data.tables.roles import ACROSS_TARGET, ACROSS_TIME, Columns
+from tsforecast.data.tables.roles import ACROSS_TARGET, ACROSS_TIME, Columns, column_option
 from tsforecast.data.tables.shapes import dates_across, tell_apart
 from tsforecast.data.tables.signs import find_decimal, parse
 from tsforecast.data.tables.table import Table
@@ -77,7 +80,7 @@ def table_of(path: Path, frame: pd.DataFrame, schema: Schema, given: Columns, **
         table = Table(path, *with_stamps(frame, columns), columns, **place)
         ahead = _known_ahead(table, columns, [name for name in names if name not in used])
         columns, frame = replace(columns, covariates=list(ahead)), frame.assign(**ahead)
-    across = {*schema.across} | {name.rpartition("=")[0] for name in columns.covariates}
+    across = {*schema.across} | {found[0] for name in columns.covariates if (found := category_of(name, names))}
     named = [name for name in names if name not in across]
     log.info("%s: %s", path, description(named, columns, len(schema.across)))
     roles = replace(columns, decimal=given.decimal, ahead=False)
@@ -110,37 +113,58 @@ def _known_ahead(table: Table, columns: Columns, names: list[str]) -> dict[str, 
     found: dict[str, Any] = {}
     for name in names:
         if not name.startswith("Unnamed: "):
-            found |= _candidates(name, frame[name])
+            found |= _candidates(name, frame[name], behind)
     return {name: x for name, x in found.items() if x.groupby(series).nunique().max() > 1}
 
 
-def _candidates(name: str, column: Any) -> dict[str, Any]:
-    """Return a column of numbers without a gap, or a column of 0 and 1 for each rarer category of a text."""
-    numbers = _as_numbers(column)
-    if numbers is None or numbers.isna().equals(column.isna()):
-        return {} if numbers is None or numbers.isna().any() or _is_row_number(numbers) else {name: numbers}
+def _candidates(name: str, column: Any, behind: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return a column of numbers without a gap, or a column of 0 and 1 for each rarer category of a text.
+
+    Empty cells are a category, too, but not those behind the last target alone: there nobody knew it.
+    """
+    column = column.infer_objects()
+    numbers, empty = _as_numbers(column), column.isna() | column.isin([""])
+    if numbers is not None and numbers.isna().equals(column.isna()):
+        return {} if numbers.isna().any() or _is_row_number(numbers) else {name: numbers}
+    is_unknown = empty[behind].any() and not empty[~behind].any()
+    if is_unknown or not all(isinstance(cell, str | bool) for cell in column[~empty]):
+        return {}
     values = column.value_counts(dropna=False).index
     if len(values) > _CATEGORIES:
+        if len(values) < 10 * _CATEGORIES:  # no notes
+            some = column_option("covariates", [f"{name}={value}" for value in values[1:3]])
+            log.info("%r has %d categories: from %d on they are no covariates, unless some are named, such as %s",
+                     name, len(values), _CATEGORIES + 1, some)  # fmt: skip
         return {}
-    names = [f"{name}={value}" for value in values[1:] if isinstance(value, str) and "=" not in value]
+    names = [f"{name}={value}" for value in values[1:] if not pd.isna(value)]
     return {one: with_categories(column.to_frame(), Columns(covariates=[one]))[one] for one in names}
 
 
 def with_categories(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """The frame with a column of 0 and 1 for each covariate that is called by a category, "holiday=easter"."""
     for name in (*columns.covariates, *columns.targets):
-        column, mark, value = name.rpartition("=")
-        if mark and name not in frame and column in frame:
+        if name not in frame and (found := category_of(name, frame)):
+            column, value = found
             frame = frame.assign(**{name: (frame[column].astype(str) == value).astype(float)})
     return frame
+
+
+def category_of(name: str, columns: Container[str]) -> tuple[str, str] | None:
+    """Return the column and the category of a covariate that is called by both, "holiday=easter"; None for others."""
+    parts = name.split("=")
+    splits = [("=".join(parts[:k]), "=".join(parts[k:])) for k in range(len(parts) - 1, 0, -1)]
+    return next((found for found in splits if found[0] in columns), None)
 
 
 def _as_numbers(column: Any) -> Any:
     """Return a column of numbers, or of yes and no, which may be text; None for another."""
     if column.dtype.kind in "biuf":
         return column
-    if column.dtype.kind != "O" or not isinstance(next(iter(column.dropna()), None), str):
+    first = next(iter(column.dropna()), None)
+    if column.dtype.kind != "O" or not isinstance(first, str | Decimal):
         return None
+    if isinstance(first, Decimal):
+        return pd.to_numeric(column, errors="coerce")
     lower = column.str.lower()
     if lower.isin(["true", "false"]).all():
         return (lower == "true").astype(float)

@@ -235,7 +235,7 @@ class Section {
         plot.setCursor({ left: plot.valToPos(x, "x"), top: plot.cursor.top > 0 ? plot.cursor.top : 10 });
       });
     });
-    hint.hidden = box.scrollWidth <= box.clientWidth;
+    new ResizeObserver(() => { hint.hidden = box.scrollWidth <= box.clientWidth; }).observe(box);
   }
 }
 
