@@ -3,7 +3,7 @@
 import json
 import re
 import secrets
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from tsforecast.io.reading import has_fields, read_json
 
 STORE = "store.json"
 FORMAT = 3
-_BEFORE = 2  # the format before, which is read
 _FIELDS = {
     "identity": str, "predictor": str, "freq": str, "prediction_length": int, "targets": list[str], "warm_up": int,
     "seed": int,
@@ -66,10 +65,10 @@ def read_description(path: Path) -> Description:
     if not (path / STORE).is_file():
         raise ValueError(f"{path} is no store, or not finished: it has no {STORE}; run `tsforecast live init` (again)")
     saved = read_json(path / STORE)
-    if isinstance(saved, dict) and isinstance(saved.get("format"), int) and saved["format"] not in (_BEFORE, FORMAT):
+    if isinstance(saved, dict) and isinstance(saved.get("format"), int) and saved["format"] != FORMAT:
         raise ValueError(
-            f"{path}: expected format {_BEFORE} or {FORMAT}, got {saved['format']}; make the store anew, or serve it "
-            "with the version that wrote it"
+            f"{path}: expected format {FORMAT}, got {saved['format']}; make the store anew, or serve it with the "
+            "version that wrote it"
         )
     is_whole = has_fields(saved, {"format": int} | _FIELDS) and isinstance(saved.get("adaptation"), dict)
     if not is_whole or not re.fullmatch("[0-9a-f]{32}", saved["identity"]):
@@ -81,8 +80,7 @@ def read_description(path: Path) -> Description:
 def describe(path: Path, about: Description) -> None:
     """Writes the description of a store."""
     with replace_file(path / STORE) as temporary:
-        text = json.dumps(asdict(replace(about, format=FORMAT)), indent=1)
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(asdict(about), indent=1) + "\n", encoding="utf-8")
 
 
 def new_identity() -> str:
