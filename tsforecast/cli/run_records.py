@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tsforecast.cli import parsing
-from tsforecast.cli.answers import write_json
 from tsforecast.cli.option_groups import HierarchyOptions
 from tsforecast.cli.provenance import commit
 from tsforecast.data import Columns
 from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.io.files import write_json
 from tsforecast.io.reading import fits, read_json
 
 FORMAT = 1  # of run folders; raised when older ones can no longer be read

@@ -10,7 +10,6 @@ constructor declares.
 """
 
 import inspect
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import torch
 
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.timed_batches import Clock
-from tsforecast.io.files import replace_file
+from tsforecast.io.files import write_json
 from tsforecast.io.reading import fits, has_fields, read_json
 from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
@@ -75,8 +74,7 @@ def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor:
         "predictor": {n: plain(getattr(predictor, n)) for n in declared(type(predictor)) if n not in _NOT_SAVED},
     }
     save_tensors(net.state_dict(), folder / WEIGHTS)
-    with replace_file(folder / RECORD) as temporary:
-        temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(folder / RECORD, record, allow_nan=False)
 
 
 def read_parts(

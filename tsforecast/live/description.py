@@ -1,14 +1,12 @@
 """The description of a store, as its file store.json says."""
 
-import json
 import re
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tsforecast.data.calendar.stamps import BEGINNING, saved_place
-from tsforecast.io.files import replace_file
 from tsforecast.io.reading import has_fields, read_json
 
 STORE = "store.json"
@@ -75,12 +73,6 @@ def read_description(path: Path) -> Description:
         raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
     stamp = list(saved_place(saved.get("stamp", list(BEGINNING))))
     return Description(**{name: saved[name] for name in (*_FIELDS, "adaptation", "format")}, stamp=stamp)
-
-
-def describe(path: Path, about: Description) -> None:
-    """Writes the description of a store."""
-    with replace_file(path / STORE) as temporary:
-        temporary.write_text(json.dumps(asdict(about), indent=1) + "\n", encoding="utf-8")
 
 
 def new_identity() -> str:
