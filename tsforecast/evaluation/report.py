@@ -24,6 +24,10 @@ BASELINES_NOTE = (
     "Baselines are fitted once, before the test windows. Their quantiles below 0 are 0 where a series has no negative "
     "value before the forecast."
 )
+CRPS_NOTE = (
+    "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths; CRPS-ens: of the sample paths themselves), "
+    "summed over all cells / sum of |labels|."
+)
 PROTOCOLS: tuple[Protocol, ...] = ("rolling", "long_term")
 
 
@@ -87,16 +91,14 @@ class Evaluation:
         return self._stacked("calibration")
 
     def _stacked(self, field: str) -> pd.DataFrame:
-        frames = []
-        for protocol in PROTOCOLS:
-            for name, scores in self.scores.items():
-                if protocol not in scores:
-                    continue
-                frame = getattr(scores[protocol], field).reset_index()
-                frame.insert(0, "protocol", protocol)
-                frame.insert(1, "model", name)
-                frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
+        frames = {
+            (protocol, name): getattr(scores[protocol], field).reset_index()
+            for protocol in PROTOCOLS
+            for name, scores in self.scores.items()
+            if protocol in scores
+        }
+        stacked = pd.concat(frames, names=["protocol", "model"])  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return stacked.reset_index([0, 1]).reset_index(drop=True)
 
 
 def evaluate(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tsforecast.evaluation import metrics
-from tsforecast.evaluation.report import BASELINES_NOTE, Evaluation
+from tsforecast.evaluation.report import BASELINES_NOTE, CRPS_NOTE, Evaluation
 from tsforecast.io.files import replace_file, write_json
 
 
@@ -30,10 +30,7 @@ def format_scores(evaluation: Evaluation) -> str:
             for row in rows
         ]
         lines += [f"{evaluation.dataset}, {protocol.replace('_', '-')}: {series}", *text, ""]
-    lines.append(
-        "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths; CRPS-ens: of the sample paths themselves), "
-        "summed over all cells / sum of |labels|."
-    )
+    lines.append(CRPS_NOTE)
     lines.append(f"Forecasts: {_kinds_of_forecasts(evaluation)}.")
     if evaluation.deviations:
         lines.append(BASELINES_NOTE)

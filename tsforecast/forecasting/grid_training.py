@@ -186,7 +186,8 @@ class GridTraining:
 
     def adjusted(self, data: Any) -> Any:
         """Return entries without the effects of covariates, and with past-only ones as targets."""
-        data = data if data is None or self.effects is None else Cached(Map(self.effects.adjusted, data))
+        if data is not None and self.effects is not None:
+            data = Cached(Map(self.effects.adjusted, data))  # pyright: ignore[reportArgumentType]
         return data if data is None or not self.num_past else Map(with_past, data)
 
     def for_data(
