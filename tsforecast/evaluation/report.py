@@ -147,7 +147,10 @@ def evaluate(
     check_baselines(baselines, task, [model] if adapted is None else [model, adapted[0]])
     steps = task.prediction_length
     horizons: dict[Protocol, int] = {"rolling": steps, "long_term": task.test_length}
-    make = lambda protocol: _predictor(predictor_for, protocol, horizons[protocol])  # noqa: E731
+    if isinstance(predictor_for, StateSpacePredictor):
+        make = lambda protocol, of=predictor_for: with_prediction_length(of, horizons[protocol])  # noqa: E731
+    else:
+        make = predictor_for
     scores: dict[str, dict[str, Scores]] = {model: _scores_of(model, make, task, season, num_samples)}
     if adapted is not None:
         name, forecasts = adapted
@@ -159,15 +162,6 @@ def evaluate(
         scores[name] = _scores_of(name, make, task, season, num_samples)
         deviations[name] = dict(fitted.deviations)
     return Evaluation(task.name, model, scores, deviations, None if adapted is None else adapted[0])
-
-
-def _predictor(
-    predictor_for: Callable[[str], Predictor] | StateSpacePredictor, protocol: Protocol, horizon: int
-) -> Predictor:
-    """The predictor of a model for a protocol."""
-    if isinstance(predictor_for, StateSpacePredictor):
-        return with_prediction_length(predictor_for, horizon)
-    return predictor_for(protocol)
 
 
 def _scores_of(

@@ -96,7 +96,7 @@ def begin_store(
             model.freq,
             prediction_length or model.prediction_length,
             list(targets),
-            _two_seasons(model) if warm_up is None else warm_up,
+            min(max(2 * model.histories().net.data.season, 10), 64) if warm_up is None else warm_up,
             seed,
             {} if adaptation is None else asdict(adaptation),
         )
@@ -119,10 +119,6 @@ def _work_folder(path: Path) -> Path:
     return work
 
 
-def _two_seasons(model: StateSpacePredictor) -> int:
-    return min(max(2 * model.histories().net.data.season, 10), 64)
-
-
 def _filtered_parts(work: Path, engine: Engine, model: StateSpacePredictor, sources: Sequence[Source]) -> Rows:
     """Return rows of all series; each part is written once, and read where an earlier call has written it."""
     numbered = list(enumerate(sources))
@@ -130,7 +126,8 @@ def _filtered_parts(work: Path, engine: Engine, model: StateSpacePredictor, sour
         part = work / f"part-{number:05d}"
         if not part.exists():
             entries = list(source.entries())
-            _keep_place(work, entries)
+            if entries and not (work / _PLACE).exists():  # by the first series a service dates all forecasts
+                write_json(work / _PLACE, place_of(entries[0].get("info")))
             write_rows(part, _filtered(engine, model, entries), 0)
     rows = engine.empty()
     for number, _ in numbered:
@@ -151,12 +148,6 @@ def _finish(path: Path, work: Path, predictor: Path, about: Description, rows: R
         about = replace(about, stamp=read_json(work / _PLACE))
     finish(path, about, rows, learning)
     shutil.rmtree(work)
-
-
-def _keep_place(work: Path, entries: Sequence[dict[str, Any]]) -> None:
-    """Writes the place of a time stamp in its step, by the first series; a service dates all forecasts by it."""
-    if entries and not (work / _PLACE).exists():
-        write_json(work / _PLACE, place_of(entries[0].get("info")))
 
 
 def _filtered(engine: Engine, predictor: StateSpacePredictor, entries: Iterable[dict[str, Any]]) -> Rows:
