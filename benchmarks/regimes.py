@@ -24,7 +24,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm, poisson
 
 from tsforecast import StateSpaceEstimator
-from tsforecast.analysis.regimes import regimes
+from tsforecast.analysis.regimes import regime_report
 from tsforecast.cli.provenance import provenance
 from tsforecast.core import Gaussian, LinearGaussian, particles
 from tsforecast.core.gaussian import map_tensors
@@ -291,7 +291,8 @@ def measure(model: str, truth: Truth, seed: int, options: dict[str, Any]) -> dic
     if model in SINGLE:
         return row
     own = [
-        one["most_likely"].to_numpy() - 1 for _, one in regimes(predictor, task.entries).groupby("item_id", sort=False)
+        one["most_likely"].to_numpy() - 1
+        for _, one in regime_report(predictor, task.entries).regimes.groupby("item_id", sort=False)
     ]
     true = [_true_of(truth, k)[-len(likely) :] for k, likely in enumerate(own)]  # from its first value on
     return row | {"accuracy": accuracy_of(np.concatenate(own), np.concatenate(true))}

@@ -75,6 +75,9 @@ def suggestion(name: object, choices: Iterable[object]) -> str:
 
 def listed(names: Iterable[object], most: int = _LISTED) -> str:
     """Names in quotes, the first of many."""
-    names = list(names)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(shortened(name)) for name in names[:most]) + more
+    return some([repr(shortened(name)) for name in names], most)
+
+
+def some(texts: Sequence[str], most: int = _LISTED) -> str:
+    """The first of many texts, and the number of the others."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")

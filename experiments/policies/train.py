@@ -32,10 +32,9 @@ from experiments.policies.config import POLICIES as AGENTS
 from experiments.policies.figure import plot_returns
 from experiments.policies.saved import LearntPolicies, load_policies, save_policies
 from tsforecast.cli import guarded, parsing, run_records, runs
-from tsforecast.cli.answers import write_json
 from tsforecast.cli.option_groups import RunOptions, SeedOptions
 from tsforecast.cli.records import option, parser_of
-from tsforecast.io.files import append_file, replace_file
+from tsforecast.io.files import append_file, replace_file, write_json
 from tsforecast.plots import save_figure
 from tsforecast.progress import is_watched, quiet
 

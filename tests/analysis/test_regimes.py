@@ -7,7 +7,7 @@ import torch
 
 from tests.models.test_markov import switching_entries
 from tsforecast import StateSpaceEstimator
-from tsforecast.analysis.regimes import bytes_of_particles, change_points, regime_report, regimes, regimes_ahead
+from tsforecast.analysis.regimes import bytes_of_particles, regime_report
 from tsforecast.cli import main
 from tsforecast.data.windows import collate, cut
 
@@ -50,7 +50,7 @@ def test_regimes_and_changes_are_those_that_made_the_series(known):
         assert changes["timestamp"].tolist() == moved.index.tolist()
         assert changes["after"].tolist() == moved.tolist()
     assert (report.changes["lower"] <= report.changes["upper"]).all()
-    wide, narrow = (change_points(predictor, entries, level=level) for level in (0.99, 0.3))
+    wide, narrow = (regime_report(predictor, entries, level=level).changes for level in (0.99, 0.3))
     length = lambda one: (one["upper"] - one["lower"]).sum()  # noqa: E731
     assert length(narrow) < length(report.changes) <= length(wide)
 
@@ -59,8 +59,8 @@ def test_the_last_steps_alone_and_regimes_ahead(known):
     predictor, entries, _ = known
     report = regime_report(predictor, entries, last=20)
     assert len(report.regimes) == 2 * 20
-    ahead = regimes_ahead(predictor, entries)
-    pd.testing.assert_frame_equal(ahead, regime_report(predictor, entries).ahead)
+    ahead = report.ahead
+    pd.testing.assert_frame_equal(ahead, regime_report(predictor, entries).ahead)  # which looks at all of the past
     assert ahead["timestamp"].min() == pd.Timestamp("2024-01-01") + pd.Timedelta(days=STEPS)
     one = ahead[ahead["item_id"] == "s0"]["p_1"].to_numpy()
     assert len(one) == 4
@@ -72,11 +72,12 @@ def test_models_with_switches_have_the_same_tables(known):
     few = {"state_dim": 2, "hidden": 3, "embedding_dim": 2, "num_particles": 3, "context_length": 10}
     predictor = trained("sgls", entries, switch="categorical", switch_dim=3, **few)
     short = [{**entry, "target": entry["target"][-12:]} for entry in entries]
-    table, again = (regimes(predictor, short, num_samples=5, seed=1) for _ in range(2))
-    pd.testing.assert_frame_equal(table, again)
+    report, again = (regime_report(predictor, short, num_samples=5, seed=1) for _ in range(2))
+    table, ahead = report.regimes, report.ahead
+    pd.testing.assert_frame_equal(table, again.regimes)
+    pd.testing.assert_frame_equal(ahead, again.ahead)
     assert [*table] == ["item_id", "timestamp", "p_1", "p_2", "p_3", "most_likely"]
     np.testing.assert_allclose(table[["p_1", "p_2", "p_3"]].sum(1), 1, rtol=1e-5)
-    ahead = regimes_ahead(predictor, short, num_samples=5, seed=1)
     np.testing.assert_allclose(ahead[["p_1", "p_2", "p_3"]].sum(1), 1, rtol=1e-5)
 
 
@@ -106,7 +107,7 @@ def test_paths_are_drawn_without_states_and_few_series_at_a_time(known, monkeypa
 
     monkeypatch.setattr(type(net.inference), "regimes", lambda self, *arguments: seen(*arguments))
     monkeypatch.setattr("tsforecast.analysis.regimes.BYTES", 2.5 * needed)
-    regimes(predictor, short, num_samples=5)
+    regime_report(predictor, short, num_samples=5)
     assert sizes
     assert max(sizes) <= 2
 
@@ -114,18 +115,18 @@ def test_paths_are_drawn_without_states_and_few_series_at_a_time(known, monkeypa
 def test_what_cannot_be_answered_is_refused(known):
     predictor, entries, _ = known
     with pytest.raises(ValueError, match="ISSMForecaster has none"):
-        regimes(trained("issm", entries, components="level"), entries)
+        regime_report(trained("issm", entries, components="level"), entries)
     few = {"state_dim": 2, "hidden": 3, "embedding_dim": 2, "num_particles": 3, "context_length": 10}
     with pytest.raises(ValueError, match="at least two regimes, got 1"):
-        regimes(trained("sgls", entries, switch="categorical", switch_dim=1, **few), entries, num_samples=2)
+        regime_report(trained("sgls", entries, switch="categorical", switch_dim=1, **few), entries, num_samples=2)
     with pytest.raises(ValueError, match=r"between 0 and 1, got 0\.0"):
-        change_points(predictor, entries, level=0.0)
+        regime_report(predictor, entries, level=0.0)
     with pytest.raises(ValueError, match="at least one series"):
-        regimes(predictor, [])
+        regime_report(predictor, [])
     with pytest.raises(ValueError, match="at least one step"):
         regime_report(predictor, entries, last=0)
     with pytest.raises(ValueError, match="s1"):
-        regimes(predictor, [entries[0], {**entries[1], "start": pd.Period("2024-01", "M")}])
+        regime_report(predictor, [entries[0], {**entries[1], "start": pd.Period("2024-01", "M")}])
 
 
 KEYS = ["item_id", "timestamp"]
@@ -176,5 +177,5 @@ def test_a_model_with_curves_has_regimes_of_a_past_without_covariates_behind_it(
     entry = {"item_id": "a", "start": pd.Period("2020-01-01", "D"), "target": target, "feat_dynamic_real": covariate}
     predictor = trained("markov", [entry], effects="curves")
     assert predictor.input_transform.effects is not None
-    table = regimes(predictor, [entry])
+    table = regime_report(predictor, [entry]).regimes
     assert len(table) == 120

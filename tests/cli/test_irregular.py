@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -110,21 +109,6 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not(made, capsys):
     assert "share of time by regime" in capsys.readouterr().out
     assert {one.name for one in out.iterdir()} == {"regimes.csv", "changes.csv", "names.csv", "regimes-1.png"}
     assert len(pd.read_csv(out / "regimes.csv")) == len(table)
-
-
-def test_a_run_of_an_older_record_is_scored(made, capsys):
-    """Its split was written twice, in a form for readers of grids and in its own."""
-    older = made / "older"
-    shutil.copytree(made / "run", older)
-    record = json.loads((older / "run.json").read_text())
-    unit, horizon = record["split"].pop("gap"), record["split"]["prediction_length"]
-    record["irregular"] = {"unit": unit, "horizon": horizon, "windows": 2}
-    record["split"] = {"freq": f"{unit}ns", "prediction_length": 1, "windows": 2}
-    (older / "run.json").write_text(json.dumps(record))
-    assert main(["evaluate", str(older), "--plot_series=0"]) == 0
-    found = capsys.readouterr()
-    assert "4 forecasts of 12 h" in found.out
-    assert "changed" not in found.err
 
 
 RUNS = ("whole", "stopped")

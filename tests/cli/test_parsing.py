@@ -55,8 +55,6 @@ ISSM = ("train", "issm", "--dataset", "exchange")
         (("evaluate", "x", "--adapt", "loffi"), "--adapt: there is no learner 'loffi'; did you mean 'lofi'? There"),
         (("predict", "x"), "expected --output;"),
         (("compare", "--outpt", "x"), "there is no option --outpt; did you mean '--output'?;"),
-        (("predict", "x", "--out", "f.csv"), "--out is called --output now"),
-        (("news", "x", "--after=f.csv"), "--after of `tsforecast news` is called --data now"),
         (("stream", "lofi", "--hidden", "a"), "--hidden: expected a whole number, got 'a';"),
         (("stream", "lofi", "--settings", "3"), "--settings: expected a JSON object such as '{\"name\": 1}', got '3'"),
         (("tune", "issm"), "expected --study;"),

@@ -1,7 +1,5 @@
 """The estimator and predictor of series with clocks of their own."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +13,6 @@ from tsforecast.data.timed_entries import after, before
 from tsforecast.forecasting.beliefs import load_beliefs, save_beliefs
 from tsforecast.forecasting.clock_training import strongest_frequency
 from tsforecast.forecasting.predictor import save_predictor, with_prediction_length
-from tsforecast.io.tensors import load_tensors, save_tensors
 
 HOUR = 3600 * 10**9
 _HALVES = (slice(20), slice(20, None))  # the second begins at the moment at which the first ends
@@ -320,22 +317,6 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
         load_beliefs(tmp_path / "b.pt", train("gls").prediction_net)
 
 
-def test_beliefs_of_older_files_are_read(predictor, tmp_path):
-    """Those of series with clocks of their own had a form of their own."""
-    known = predictor.filter(entries())
-    save_beliefs(tmp_path / "new.pt", known.values(), predictor.prediction_net)
-    payload = load_tensors(tmp_path / "new.pt")
-    payload["beliefs"] = [
-        {"item_id": r["item_id"], "time": r["end"], "belief": r["belief"]} for r in payload["beliefs"]
-    ]
-    save_tensors({**payload, "timed": True}, tmp_path / "old.pt")
-    old = load_beliefs(tmp_path / "old.pt", predictor.prediction_net)
-    assert {item: one.end for item, one in old.items()} == {item: one.end for item, one in known.items()}
-    asked = times_of(entries()[2], 1, 5)
-    (found,), (expected,) = predictor.on_clock.forecast_from(old, asked), predictor.on_clock.forecast_from(known, asked)
-    np.testing.assert_array_equal(found.mean, expected.mean)
-
-
 def test_a_saved_predictor_that_is_damaged_is_refused(predictor, tmp_path):
     save_predictor(predictor, tmp_path / "p")
     record = tmp_path / "p" / "predictor.json"
@@ -356,24 +337,6 @@ def test_a_saved_predictor_that_is_damaged_is_refused(predictor, tmp_path):
         with_prediction_length(found, 3)
     with pytest.raises(ValueError, match="start and num_samples go with series on a grid"):
         found.predict_frame(entries(), num_samples=3)
-
-
-def test_a_predictor_of_an_older_folder_is_read(predictor, tmp_path):
-    """Those of series with clocks of their own had names and an order of their own."""
-    save_predictor(predictor, tmp_path)
-    record = json.loads((tmp_path / "predictor.json").read_text())
-    own = record.pop("predictor")
-    kept = {"horizon": own["prediction_length"], "targets": []} | {n: own[n] for n in ("columns", "categories")}
-    older = record | record.pop("preparation") | kept | {"tsforecast_format": 2}
-    del older["time"]
-    (tmp_path / "irregular.json").write_text(json.dumps(older))
-    (tmp_path / "predictor.json").unlink()
-    (tmp_path / "prediction-net-state.pt").rename(tmp_path / "weights.pt")
-    found = load_predictor(tmp_path)
-    pd.testing.assert_frame_equal(found.predict_frame(entries()), predictor.predict_frame(entries()))
-    (tmp_path / "irregular.json").write_text(json.dumps(older | {"tsforecast_format": 1}))
-    with pytest.raises(ValueError, match="has format 1, this version of tsforecast reads format 4"):
-        load_predictor(tmp_path)
 
 
 def test_oscillations_begin_at_the_peak_of_the_periodogram():

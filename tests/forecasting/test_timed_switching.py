@@ -167,7 +167,8 @@ def test_regimes_of_a_dense_system_of_two_targets_are_filtered_saved_and_forecas
 def test_regimes_come_as_a_table(predictor):
     """Of every observation; moments of one cell have the same, and weights sum to one."""
     past = priced()[:2]
-    table, changes = timed_regimes(predictor.on_clock, past, num_samples=4)
+    report = timed_regimes(predictor.on_clock, past, num_samples=4)
+    table, changes = report.regimes, report.changes
     assert table["item_id"].tolist() == ["s0"] * len(past[0]["times"]) + ["s1"] * len(past[1]["times"])
     weights = table.filter(regex=r"^p_\d+$").to_numpy()
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-9)
@@ -192,14 +193,15 @@ def test_a_change_is_expected_as_often_as_paths_make_it(predictor, monkeypatch):
     monkeypatch.setattr("tsforecast.analysis.timed_regimes.smoothed_regimes", paths)
     entry = priced()[0]
     stamps = predictor.on_clock.clock.ticked(entry)[0]["times"].astype("datetime64[ns]")
-    table, changes = timed_regimes(predictor.on_clock, [entry], level=0.75)
+    report = timed_regimes(predictor.on_clock, [entry], level=0.75)
+    table, changes = report.regimes, report.changes
     assert table["p_2"].is_monotonic_increasing
     (change,) = changes.to_dict("records")
     assert (change["before"], change["after"]) == (1, 2)
     assert [change[name] for name in ("timestamp", "lower", "upper")] == [*stamps[[12, 10, 13]]]
     assert change["expected"] == pytest.approx(1)  # of ten paths ten
     times[:2] = [999, 999]  # two never change
-    assert timed_regimes(predictor.on_clock, [entry])[1]["expected"].tolist() == pytest.approx([0.8])
+    assert timed_regimes(predictor.on_clock, [entry]).changes["expected"].tolist() == pytest.approx([0.8])
 
 
 def test_options_that_make_no_switch_are_refused():

@@ -609,7 +609,7 @@ def test_a_full_disk_is_answered_by_507_and_the_service_goes_on_when_there_is_ro
         monkeypatch.undo()
         ends = store.rows.end[0]
         owner.close()
-        assert owner.tally.snapshots == 1
+        assert owner.tally["snapshots"] == 1
     assert "a snapshot could not be written ([Errno 28] No space left on device); the log goes on" in caplog.text
     assert "Traceback" not in caplog.text
     with open_store(path) as store:

@@ -10,10 +10,8 @@ import pytest
 
 from tsforecast.live import count as counting
 from tsforecast.live import log as logs
-from tsforecast.live import places
 from tsforecast.live.count import Count
 from tsforecast.live.log import HEADER, End, Log
-from tsforecast.live.places import read_before
 
 STORE = bytes(range(16))
 FIRST = 7
@@ -180,44 +178,3 @@ def test_a_count_that_is_missing_damaged_or_of_another_store_is_refused(tmp_path
         path.write_bytes(text)
         with pytest.raises(ValueError, match="is damaged"):
             Count(path, STORE)
-
-
-def write_before(path, records, first=FIRST, store=STORE):
-    """Writes a log of the format before."""
-    framed = []
-    for record in records:
-        length = struct.pack("<I", len(record))
-        framed.append(length + struct.pack("<I", zlib.crc32(record, zlib.crc32(length))) + record)
-    path.write_bytes(struct.pack("<8s16sQ", b"tsflive1", store, first) + b"".join(framed))
-
-
-def test_a_log_of_the_format_before_is_read_and_kept_where_its_end_is_none(path, caplog):
-    write_before(path, RECORDS)
-    assert list(read_before(path, STORE, FIRST)) == RECORDS
-    assert not list(path.parent.glob("torn*"))
-    whole = path.read_bytes()
-    for text, kept in ((whole[:-1], 3), (whole + bytes(9), 4), (whole[:-13] + bytes(13), 3), (whole[:-2] + b"xx", 3)):
-        path.write_bytes(text)
-        assert list(read_before(path, STORE, FIRST)) == RECORDS[:kept]
-        (torn,) = path.parent.glob("torn-*")
-        assert torn.read_bytes() == text
-        torn.unlink()
-        assert "no whole record, torn or damaged" in caplog.text
-        caplog.clear()
-    damaged = bytearray(whole)
-    damaged[40] ^= 1
-    path.write_bytes(damaged)
-    with pytest.raises(ValueError, match="is damaged, and is not the last"):
-        list(read_before(path, STORE, FIRST))
-    with pytest.raises(ValueError, match="no log of this store"):
-        list(read_before(path, bytes(16), FIRST))
-
-
-def test_a_record_of_the_format_before_has_at_most_as_many_bytes_as_may_be_read_at_once(path, monkeypatch):
-    """A damaged length would read gigabytes."""
-    write_before(path, RECORDS)
-    monkeypatch.setattr(places, "MOST_BYTES", 30)
-    assert list(read_before(path, STORE, FIRST)) == RECORDS
-    monkeypatch.setattr(places, "MOST_BYTES", 29)
-    with pytest.raises(ValueError, match="the record at byte 53 is damaged, and is not the last"):
-        list(read_before(path, STORE, FIRST))

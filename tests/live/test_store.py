@@ -12,7 +12,6 @@ import torch
 
 from tests.forecasting.test_estimator import make_entries
 from tests.live.stores import begun, make_store, observations, same_rows, steps_of
-from tests.live.test_log import write_before
 from tsforecast.io.files import checksum
 from tsforecast.live import log as logs
 from tsforecast.live.beginning import Source, begin_store
@@ -255,49 +254,8 @@ def test_a_count_that_is_damaged_in_one_place_loses_no_record(tmp_path):
                 assert store.number == 3
 
 
-@pytest.mark.parametrize("taken", [0, 3])
-def test_a_store_of_the_format_before_is_converted(tmp_path, taken):
-    """Whatever moment it is stopped at, with records in its log and without."""
-    path = make_store(tmp_path)
-    before = tmp_path / "before"
-    shutil.copytree(path, before)
-    with open_store(path) as store:
-        for k in range(30, 30 + taken):
-            store.observe([steps_of(make_entries(), k, k + 1)])
-        kept, about = store.rows, store.about
-    records = [record for record, _ in logs.read(log_of(path, 0), about.key, 0, Count(count_of(path), about.key).end)]
-    write_before(log_of(before, 0), records, 0, about.key)
-    count_of(before).unlink()
-    text = (before / "store.json").read_text()
-    (before / "store.json").write_text(text.replace('"format": 3', '"format": 2'))
-    moments = ("write_rows", "logs.create", "counting.create", "describe", "remove_others")
-    for moment in moments:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(f"tsforecast.live.store.{moment}", stops)
-            with pytest.raises(KeyboardInterrupt), open_store(before):
-                pass
-    for _ in range(2):
-        with open_store(before) as store:
-            same_rows(store.rows, kept)
-            assert (store.number, store.about.seed) == (taken, about.seed)
-    assert read_description(before).format == 3
-    assert sorted(p.name for p in before.iterdir()) == [
-        "acknowledged.bin", f"log-{taken:016d}.bin", "predictor", f"snapshot-{taken:016d}", "store.json"
-    ]  # fmt: skip
-
-
 def stops(*_):
     raise KeyboardInterrupt
-
-
-def test_a_store_of_the_format_before_without_a_log_is_refused(tmp_path):
-    path = make_store(tmp_path)
-    count_of(path).unlink()
-    log_of(path, 0).unlink()
-    text = (path / "store.json").read_text()
-    (path / "store.json").write_text(text.replace('"format": 3', '"format": 2'))
-    with pytest.raises(ValueError, match="has no snapshot with a log"), open_store(path):
-        pass
 
 
 def test_a_beginning_that_was_stopped_goes_on_with_the_parts_that_are_there(tmp_path):
@@ -379,7 +337,7 @@ def test_a_changed_model_a_missing_snapshot_or_another_format_is_refused(tmp_pat
         pass
     (path / "predictor" / "more").unlink()
     about = json.loads((path / "store.json").read_text())
-    for change, message in (({"format": 1}, "expected format 2 or 3, got 1"), ({"identity": "../.."}, "is damaged")):
+    for change, message in (({"format": 1}, "expected format 3, got 1"), ({"identity": "../.."}, "is damaged")):
         (path / "store.json").write_text(json.dumps(about | change))
         with pytest.raises(ValueError, match=message), open_store(path):
             pass

@@ -12,7 +12,7 @@ from tests.forecasting.test_regime_choice import CALM_WILD, simulated
 from tests.models.cases import entries_of, make_batch, make_model
 from tsforecast.analysis.explain import explain
 from tsforecast.analysis.regime_names import describe
-from tsforecast.analysis.regimes import regimes
+from tsforecast.analysis.regimes import regime_report
 from tsforecast.core.linalg import NotPositiveDefiniteError
 from tsforecast.core.regimes import chain
 from tsforecast.core.regimes.em import SwitchingRegression
@@ -83,7 +83,7 @@ def calm_and_wild():
 def test_sgls_finds_calm_and_wild_times_without_an_option(calm_and_wild):
     """It loses no more than a tenth of what the smoother that knows the parameters gains over chance."""
     entries, truth, predictor = calm_and_wild
-    table = regimes(predictor, entries)
+    table = regime_report(predictor, entries).regimes
     chance, oracle = max(truth.mean(), 1 - truth.mean()), oracle_of(entries, truth, CALM_WILD, 0.97)
     assert oracle > 0.95
     assert accuracy_of(table, truth) > oracle - 0.1 * (oracle - chance)
@@ -97,7 +97,8 @@ def test_arsgls_begins_at_the_same_regimes(calm_and_wild):
     entries, truth, sgls = calm_and_wild
     estimator = StateSpaceEstimator("arsgls", "D", 5, seed=0, num_batches_per_epoch=1, trainer_kwargs=TRAINER)
     predictor = estimator.train(entries)
-    assert accuracy_of(regimes(predictor, entries), truth) > 0.95 * accuracy_of(regimes(sgls, entries), truth)
+    table, usual = (regime_report(one, entries).regimes for one in (predictor, sgls))
+    assert accuracy_of(table, truth) > 0.95 * accuracy_of(usual, truth)
     assert (predictor.network.dynamics.switch_dim, predictor.network.dynamics.decoder) == (2, None)
 
 
@@ -107,7 +108,7 @@ def test_rsgls_issm_finds_them_beside_its_components(calm_and_wild):
     options: Any = {**CATEGORICAL, "switch_dim": 2, "state_dim": 1, "scaling": "training", "trainer_kwargs": TRAINER}
     predictor = StateSpaceEstimator("rsgls-issm", "D", 5, seed=0, num_batches_per_epoch=1, **options).train(entries)
     chance, oracle = max(truth.mean(), 1 - truth.mean()), oracle_of(entries, truth, CALM_WILD, 0.97)
-    assert accuracy_of(regimes(predictor, entries), truth) > oracle - 0.1 * (oracle - chance)
+    assert accuracy_of(regime_report(predictor, entries).regimes, truth) > oracle - 0.1 * (oracle - chance)
     short = [entries[0] | {"target": entries[0]["target"][:30]}]
     assert {"level", "day_of_week", "rest"} <= {*explain(predictor, short)["part"]}
 

@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from tests.models.cases import HORIZON, make_batch
-from tsforecast.analysis.regimes import regimes
+from tsforecast.analysis.regimes import regime_report
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.models import MODELS
 from tsforecast.models import make_model as build
@@ -95,7 +95,7 @@ def test_rates_are_found_and_forecasts_are_whole():
     predictor = estimator.train(entries)
     known = predictor.prediction_net.hyperparameters
     assert (known["regimes"], known["order"], known["scaling"], known["transformation"]) == (2, 0, "none", "none")
-    found = regimes(predictor, entries)["most_likely"].to_numpy() - 1
+    found = regime_report(predictor, entries).regimes["most_likely"].to_numpy() - 1
     accuracy = (found == truth.ravel()).mean()
     assert max(accuracy, 1 - accuracy) > 0.95
     (forecast, *_) = predictor.predict(entries, num_samples=200)

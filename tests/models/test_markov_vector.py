@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 from statsmodels.datasets import macrodata
 
 from tests.models.cases import HORIZON, make_batch
-from tsforecast.analysis.regimes import regimes
+from tsforecast.analysis.regimes import regime_report
 from tsforecast.data.windows import collate, cut
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.models import MODELS
@@ -117,7 +117,7 @@ def test_regimes_of_two_targets_are_found_by_default(trained):
     assert known["regimes"] == 2
     assert known["order"] == 1
     assert "scale" in known["switching"]
-    found = regimes(predictor, [entry])["most_likely"].to_numpy() - 1
+    found = regime_report(predictor, [entry]).regimes["most_likely"].to_numpy() - 1
     assert (found == truth).mean() > 0.93
     factor = predictor.prediction_net.dynamics.system(torch.zeros(1, 1, 0)).factor[0].detach().double().numpy()
     cov = factor @ factor.transpose(0, 2, 1)
@@ -179,7 +179,7 @@ def test_growth_and_inflation_of_the_united_states_were_calm_together_from_the_1
         "markov", "Q-DEC", 8, seed=0, context_length=0, train_length=0, num_batches_per_epoch=1,
         trainer_kwargs=TRAINER, **chosen,
     )  # fmt: skip
-    table = regimes(estimator.train([entry]), [entry])
+    table = regime_report(estimator.train([entry]), [entry]).regimes
     year = table["timestamp"].dt.year
     assert (table["p_2"][(year > 1973) & (year < 1982)] > 0.5).all()
     assert (table["p_1"][(year > 1991) & (year < 2005)] > 0.5).all()

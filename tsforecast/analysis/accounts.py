@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tsforecast.analysis.residuals import ERROR, mean_squares, num_states, parts_of_state, shift_of
 from tsforecast.core.disturbances import SEGMENT, disturbances
+from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.outliers import ErrorWatch, outliers
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.effects.link import moved, restored
@@ -122,13 +123,11 @@ def accounts(
     histories = predictor.histories()
     waiting: dict[tuple[int, int], list[int]] = {}
     windows: list[dict[str, Any]] = []
-    effect: dict[int, NDArray[np.float64]] = {}
-    links: dict[int, NDArray[np.float64]] = {}
+    effects: dict[int, dict[str, Any]] = {}
     for number, (entry, first) in enumerate(zip(entries, learn, strict=True)):
         histories.check(entry)
         (prepared,) = histories.transform(iter([entry]), is_train=True)
-        if "effect" in prepared:
-            effect[number], links[number] = prepared["effect"], prepared["link"]
+        effects[number] = {name: prepared[name] for name in ("effect", "link") if name in prepared}
         windows.append(since_first_value(cut(prepared, len(prepared["target"]), None, 0)))
         length = len(windows[-1]["past_target"])
         waiting.setdefault((length, first - len(prepared["target"]) + length), []).append(number)
@@ -139,8 +138,7 @@ def accounts(
             batch = partial(_batch, windows=[windows[k] for k in here], learn=max(first, 1))
             group = histories.exactly(batch, len(here), "series")
             for k, one in zip(here, group, strict=True):
-                effects = [effect[k], links[k]] if k in effect else [None, None]
-                by_place[k] = _account(entries[k], *one, *effects)
+                by_place[k] = _account(entries[k], **one, **effects[k])
     yield from (by_place[k] for k in range(len(entries)))
 
 
@@ -150,35 +148,13 @@ def is_one_system(predictor: StateSpacePredictor) -> bool:
     return linear is not None and linear.is_single
 
 
-def _account(
-    entry: dict[str, Any],
-    predicted: Marginals,
-    others: Marginals | None,
-    shocks: dict[str, NDArray[Any]],
-    exponents: NDArray[np.int64],
-    changed: NDArray[np.bool_],
-    effect: NDArray[np.float64] | None,
-    link: NDArray[np.float64] | None,
-) -> Account:
-    values = as_numbers(entry["target"]).astype(np.float64)
-    values = values[:, None] if values.ndim == 1 else values.T
+def _account(entry: dict[str, Any], *, predicted: Marginals, changed: NDArray[np.bool_], **found: Any) -> Account:
+    """Return the account of an entry, given what the model says from the first prediction on."""
+    values = np.atleast_2d(as_numbers(entry["target"]).astype(np.float64)).T
     begin = len(values) - len(predicted.mean)
-    info = entry.get("info")
-    since = np.append(np.zeros(begin, bool), changed)
-    return Account(
-        entry.get("item_id"),
-        entry["start"],
-        values,
-        begin,
-        predicted,
-        others,
-        exponents,
-        info,
-        shocks,
-        since,
-        effect,
-        link,
-    )
+    changed = np.append(np.zeros(begin, bool), changed)
+    own = {"item_id": entry.get("item_id"), "start": entry["start"], "info": entry.get("info")}
+    return Account(values=values, begin=begin, predicted=predicted, changed=changed, **own, **found)
 
 
 def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
@@ -189,12 +165,9 @@ def _together(histories: Histories, window: dict[str, Any], length: int) -> int:
     return max(1, min(histories.batch_size, _HELD // (3 * min(length, SEGMENT) * size**2)))
 
 
-_Found = tuple[Marginals, Marginals | None, dict[str, NDArray[Any]], NDArray[np.int64], NDArray[np.bool_]]
-
-
 @torch.no_grad()
-def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> list[_Found]:
-    """Return the account of each of the series of a batch; all are of one length."""
+def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> list[dict[str, Any]]:
+    """Return parts of the account of each of the series of a batch by name; all are of one length."""
     exponents = histories.exponents(windows)
     batch = histories.collated(windows, exponents)
     linear = histories.net.inference.linear
@@ -205,14 +178,17 @@ def _batch(histories: Histories, windows: list[dict[str, Any]], learn: int) -> l
     one_target = histories.net.data.num_targets == 1
     squares = mean_squares(linear, batch, learn) if linear is not None and one_target else {}
     roots = {name: x[begin:].sqrt().double().cpu().numpy() for name, x in squares.items()}
-    shocks = [{name: x[:, series] for name, x in roots.items()} for series in range(len(rows))]
-    return [(one, None, *rest) for one, rest in zip(rows, zip(shocks, exponents, changed, strict=True), strict=True)]
+    return [
+        {"predicted": one, "others": None, "exponents": exponents[series], "changed": changed[series]}
+        | {"shocks": {name: x[:, series] for name, x in roots.items()}}
+        for series, one in enumerate(rows)
+    ]
 
 
 def _exact(
     linear: AbstractLinearMixture[Any], batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]
-) -> list[_Found]:
-    """Return the account of a linear system, by its filter and its smoother."""
+) -> list[dict[str, Any]]:
+    """Return parts of the account of a linear system, by its filter and its smoother."""
     begun = linear.begin(batch, _steps(batch, 0, learn))
     (member,) = linear.members_of(batch, "past", begun)
     model, (location, scale), (values, observed) = member.model, (member.location, member.scale), member.data
@@ -224,15 +200,16 @@ def _exact(
     shocks = ours.shocks.abs().double().cpu().numpy()
     per_series = []
     for series, powers in enumerate(exponents):
-        marginals = []
-        for mean, variance in (ours.predicted, ours.others):
+        own: dict[str, Any] = {"exponents": powers, "changed": (changed[:, series] > 0).cpu().numpy()}
+        own["shocks"] = {name: shocks[:, series, places].max(-1) for name, places in parts.items()}
+        for name in ("predicted", "others"):
+            mean, variance = getattr(ours, name)
             mean, deviation = mean[:, series].double(), variance[:, series].double().clamp_min(0).sqrt()
             mean = mean * scale[series].double() + location[series].double()
             deviation = deviation * scale[series].double()
             both = (mean.unsqueeze(1).cpu(), deviation.unsqueeze(1).cpu())
-            marginals.append(Marginals.single(*both, units.transformation, units.clip))
-        by_part = {name: shocks[:, series, places].max(-1) for name, places in parts.items()}
-        per_series.append((*marginals, by_part, powers, (changed[:, series] > 0).cpu().numpy()))
+            own[name] = Marginals.single(*both, units.transformation, units.clip)
+        per_series.append(own)
     return per_series
 
 
@@ -266,9 +243,7 @@ def _ahead(histories: Histories, belief: Belief, future: dict[str, Any]) -> Marg
     """Return the distribution of the next step: in closed form, or around sample paths."""
     mixture = histories.net.inference.marginals(belief, future)
     if mixture is not None:
-        return dataclasses.replace(
-            mixture, **{name: getattr(mixture, name).cpu() for name in ("log_weight", "mean", "deviation", "size")}
-        )
+        return map_tensors(lambda x: x.cpu(), mixture)
     paths = histories.net.forecast(belief, future, _PATHS).double().cpu()  # (series, path, 1, target)
     width = 1.06 * paths.std(1, keepdim=True) * _PATHS**-0.2  # a kernel of Silverman's width around each
     series, targets = len(paths), paths.shape[-1]

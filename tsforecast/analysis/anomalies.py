@@ -19,6 +19,7 @@ from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.wording import some
 
 log = logging.getLogger(__name__)
 
@@ -110,11 +111,8 @@ def _say_counts(frame: pd.DataFrame, series: int, several: bool) -> None:
     every = rows["item_id"].astype(str) + " " + rows["target"].astype(str) if several else rows["item_id"].astype(str)
     names = [*dict.fromkeys(every)]
     if names:
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        log.info(
-            "%d of %d series are counts: a negative binomial distribution around the model's medians judges %s%s",
-            len(names), series, ", ".join(names[:_NAMED]), more,
-        )  # fmt: skip
+        said = "%d of %d series are counts: a negative binomial distribution around the model's medians judges %s"
+        log.info(said, len(names), series, some(names, _NAMED))
 
 
 def learning_steps(entry: Mapping[str, Any], since: str | pd.Timestamp | pd.Period | None) -> int:

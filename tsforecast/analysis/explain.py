@@ -57,8 +57,7 @@ def explain(
     """
     net = predictor.prediction_net
     linear = net.inference.linear
-    is_mixture = linear is not None and not linear.is_single
-    if net.dynamics.structure is None and not is_mixture:
+    if net.dynamics.structure is None and (linear is None or linear.is_single):
         raise ValueError(
             f"the state of this {type(net).__name__} has no components with names: expected an issm or a deepstate, or "
             "another model trained with components, as in `train gls --components auto`"
@@ -74,9 +73,7 @@ def explain(
     for entry in entries:
         histories.check(entry, predictor.prediction_length)
         now, was = (
-            histories.exactly(
-                partial(_mixed if is_mixture else _parts, entry=entry, hidden=hidden, seed=seed), 1, "part"
-            )
+            histories.exactly(partial(_parts, entry=entry, hidden=hidden, seed=seed), 1, "part")
             for hidden in (0, steps)
         )
         frames.append(_frame(predictor, entry, now, was))
@@ -90,7 +87,8 @@ def explain(
 def _parts(histories: Histories, entry: Mapping[str, Any], hidden: int, seed: int) -> Parts | None:
     """Return mean and standard deviation of each part over the horizon.
 
-    The steps of the forecast are missing values behind the history, which the smoother fills.
+    Of mixtures of linear models they are those of the forecast. Of others the steps of the forecast are missing values
+    behind the history, which the smoother fills.
 
     Args:
         histories: Of the model.
@@ -104,31 +102,23 @@ def _parts(histories: Histories, entry: Mapping[str, Any], hidden: int, seed: in
     known = _without_last(entry, hidden)
     if known is None:
         return None
-    length, horizon = len(known), histories.horizon
-    longer = {**entry, "target": np.append(known, np.full(horizon, np.nan))}
-    prepared = next(iter(histories.transform(iter([longer]), is_train=True)))
-    history = None if histories.history_length is None else histories.history_length + horizon
-    window = since_first_value(cut(prepared, length + horizon, history, 0))
+    length, horizon, linear = len(known), histories.horizon, histories.net.inference.linear
+    mixture = None if linear is None or linear.is_single else linear
+    filled = 0 if mixture is not None else horizon
+    longer = {**entry, "target": np.append(known, np.full(filled, np.nan))}
+    (prepared,) = histories.transform(iter([longer]), is_train=mixture is None)
+    history = None if histories.history_length is None else histories.history_length + filled
+    window = since_first_value(cut(prepared, length + filled, history, horizon - filled))
     exponents = histories.exponents([window])
+    batch = histories.collated([window], exponents)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
-        parts = histories.net.inference.decompose(histories.collated([window], exponents))
-    last = {name: (mean[0, -horizon:], std[0, -horizon:]) for name, (mean, std) in parts.items()}
-    return _with_covariates(_in_units(last, exponents), prepared, length)
-
-
-def _mixed(histories: Histories, entry: Mapping[str, Any], hidden: int, seed: int) -> Parts | None:
-    """Return the parts of a forecast of a mixture of linear models; without particles, otherwise as `_parts`."""
-    known = _without_last(entry, hidden)
-    if known is None:
-        return None
-    (prepared,) = histories.transform(iter([{**entry, "target": known}]), is_train=False)
-    window = since_first_value(cut(prepared, len(known), histories.history_length, histories.horizon))
-    exponents, linear = histories.exponents([window]), histories.net.inference.linear
-    assert linear is not None
-    with torch.no_grad():
-        parts = mixture_parts(histories.net, linear, histories.collated([window], exponents))
-    return _with_covariates(_in_units(parts, exponents), prepared, len(known))
+        if mixture is not None:
+            parts = mixture_parts(histories.net, mixture, batch)
+        else:
+            smoothed = histories.net.inference.decompose(batch)
+            parts = {name: (mean[0, -horizon:], std[0, -horizon:]) for name, (mean, std) in smoothed.items()}
+    return _with_covariates(_in_units(parts, exponents), prepared, length)
 
 
 def _in_units(parts: Mapping[str, tuple[torch.Tensor, torch.Tensor]], exponents: NDArray[np.int64]) -> Parts:

@@ -22,6 +22,7 @@ from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.predictor import StateSpacePredictor, with_prediction_length
 from tsforecast.models.parts.inference import AbstractLinearMixture
+from tsforecast.wording import listed
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +81,11 @@ def news(
     common = [item for item in later if item in earlier]
     if not common:
         raise ValueError(
-            f"expected series that are in the data before and after, got {_some([*earlier])} before and "
-            f"{_some([*later])} after"
+            f"expected series that are in the data before and after, got {listed(earlier, _NAMED)} before and "
+            f"{listed(later, _NAMED)} after"
         )
     if alone := sorted({*earlier} ^ {*later}):
-        log.warning("%d series are in one of both data alone, and left out: %s", len(alone), _some(alone))
+        log.warning("%d series are in one of both data alone, and left out: %s", len(alone), listed(alone, _NAMED))
     with torch.no_grad():
         table = pd.concat([_Pair.of(predictor, linear, earlier[item], later[item]).frame() for item in common])
     table = table.reindex(columns=[*_COLUMNS]).reset_index(drop=True)
@@ -237,8 +238,3 @@ def _linear(predictor: StateSpacePredictor) -> AbstractLinearMixture[Any]:
     linear = copy.deepcopy(net).cpu().double().eval().inference.linear
     assert linear is not None
     return linear
-
-
-def _some(items: list[str]) -> str:
-    more = len(items) - _NAMED
-    return ", ".join(map(repr, items[:_NAMED])) + (f" and {more} more" if more > 0 else "")

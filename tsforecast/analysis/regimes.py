@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ from torch.utils import _pytree as pytree
 
 from tsforecast.analysis.regime_tables import changes_table, joined, refuse_one_regime, regimes_table
 from tsforecast.core.regimes.changes import check_level, find_changes
+from tsforecast.data.buckets.survey import Bucket
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.checks import refuse_frame
+from tsforecast.data.task import ForecastTask
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.histories import Histories
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.requests import Request
+from tsforecast.io.frame_files import write_frames
 from tsforecast.models.parts.markov_dynamics import AbstractMarkovDynamics
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 
@@ -48,70 +53,6 @@ class RegimeReport:
     ahead: pd.DataFrame
 
 
-def regimes(
-    predictor: StateSpacePredictor, data: Iterable[dict[str, Any]], *, num_samples: int = 100, seed: int = 0
-) -> pd.DataFrame:
-    """Return the probabilities of regimes at every step of each series, see `RegimeReport`.
-
-    Args:
-        predictor: Of a model that has regimes: `markov`, `sgls`, `rsgls`, `rsgls-issm`, `arsgls`, `kvae-rb`, `kvae-mc`.
-        data: GluonTS data entries.
-        num_samples: Number of paths of models whose regimes are sampled.
-        seed: Of these paths.
-
-    Raises:
-        ValueError: If the model has no two regimes, or an entry is not as expected; the message names the series.
-    """
-    return regime_report(predictor, data, num_samples=num_samples, seed=seed).regimes
-
-
-def change_points(
-    predictor: StateSpacePredictor,
-    data: Iterable[dict[str, Any]],
-    *,
-    level: float = 0.9,
-    num_samples: int = 100,
-    seed: int = 0,
-) -> pd.DataFrame:
-    """Return the changes of the most likely path of regimes, with posterior intervals, see `RegimeReport`.
-
-    Args:
-        predictor: As `regimes` takes it.
-        data: GluonTS data entries.
-        level: Probability of the intervals.
-        num_samples: As in `regimes`.
-        seed: As in `regimes`.
-
-    Raises:
-        ValueError: As `regimes` does, or if the level is not between 0 and 1.
-    """
-    return regime_report(predictor, data, level=level, num_samples=num_samples, seed=seed).changes
-
-
-def regimes_ahead(
-    predictor: StateSpacePredictor, data: Iterable[dict[str, Any]], *, num_samples: int = 100, seed: int = 0
-) -> pd.DataFrame:
-    """Return the probabilities of regimes over the horizon of each series, see `RegimeReport`.
-
-    Args:
-        predictor: As `regimes` takes it.
-        data: GluonTS data entries; covariates must reach over the horizon.
-        num_samples: As in `regimes`.
-        seed: As in `regimes`.
-
-    Raises:
-        ValueError: As `regimes` does.
-    """
-    histories = _with_regimes(predictor)
-    parts = []
-    for entries in _batches(histories, data, num_samples, histories.horizon):
-        generator = _generator(predictor, seed)
-        ahead = _ahead(histories, entries, num_samples, generator)
-        for entry, own in zip(entries, ahead, strict=True):
-            parts.append(_table(entry, own, own.argmax(-1) + 1, len(own)))
-    return joined(parts)
-
-
 def regime_report(
     predictor: StateSpacePredictor,
     data: Iterable[dict[str, Any]],
@@ -124,15 +65,16 @@ def regime_report(
     """Return regimes, their changes, and regimes ahead, of all series.
 
     Args:
-        predictor: As `regimes` takes it.
+        predictor: Of a model that has regimes: `markov`, `sgls`, `rsgls`, `rsgls-issm`, `arsgls`, `kvae-rb`, `kvae-mc`.
         data: GluonTS data entries.
         level: Probability of the intervals of changes.
         last: Number of steps at the end of each series that are read; None for all.
-        num_samples: As in `regimes`.
-        seed: As in `regimes`.
+        num_samples: Number of paths of models whose regimes are sampled.
+        seed: Of these paths.
 
     Raises:
-        ValueError: As `regimes` does, or if the level is not between 0 and 1.
+        ValueError: If the model has no two regimes, the level is not between 0 and 1, or an entry is not as expected;
+            the message names the series.
     """
     check_level(level)
     if last is not None and last < 1:
@@ -156,6 +98,38 @@ def regime_report(
     return RegimeReport(joined(tables), joined(changes), joined(ahead) if ahead else empty)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RegimeTables(Request):
+    """Regimes at every step, their changes with intervals, and regimes ahead, in one table for each bucket.
+
+    Rows have the columns of `RegimeReport.regimes`; `lower`, `upper` and `expected` of `RegimeReport.changes` at the
+    first steps of new regimes; and `ahead`, true behind the end of the series.
+
+    Attributes:
+        level: Probability of the intervals of changes.
+        last: Steps at the end of each series that are read; None for all.
+    """
+
+    level: float
+    last: int | None
+
+    def read(self, folder: Path, bucket: Bucket) -> ForecastTask:
+        """Return the series as they are."""
+        return self._read(folder, bucket, 0, 0, None)
+
+    def write(self, predictor: StateSpacePredictor, task: ForecastTask, path: Path) -> dict[str, Any]:
+        """Writes the regimes of all series."""
+        seed = torch.initial_seed()  # that of the bucket
+        options = {"level": self.level, "last": self.last, "num_samples": self.num_samples, "seed": seed}
+        report = regime_report(predictor, task.entries, **options)
+        keys = ["item_id", "timestamp"]
+        changes = report.changes.reindex(columns=[*keys, "lower", "upper", "expected"])
+        past = report.regimes.merge(changes, on=keys, how="left").assign(ahead=False)
+        parts = [past, report.ahead.assign(ahead=True)] if len(report.ahead) else [past]
+        write_frames(iter([pd.concat(parts, ignore_index=True)]), path)
+        return {}
+
+
 def _with_regimes(predictor: StateSpacePredictor) -> Histories:
     """Return the way to batches of a model with regimes."""
     histories = predictor.histories()
@@ -169,16 +143,14 @@ def _with_regimes(predictor: StateSpacePredictor) -> Histories:
     return histories
 
 
-def _batches(
-    histories: Histories, data: Iterable[dict[str, Any]], num_samples: int, future: int = 0
-) -> Iterator[list[dict[str, Any]]]:
+def _batches(histories: Histories, data: Iterable[dict[str, Any]], num_samples: int) -> Iterator[list[dict[str, Any]]]:
     """Return checked entries, a batch of them at a time; the longer they are, the fewer."""
     refuse_frame(data)
     entries = list(data)
     if not entries:
         raise ValueError("the data set is empty: expected at least one series")
     for entry in entries:
-        histories.check(entry, future)
+        histories.check(entry, 0)
     longest = max(np.shape(entry["target"])[-1] for entry in entries)
     together = min(histories.batch_size, _VALUES // (num_samples * max(longest, 1)))
     needed = bytes_of_particles(histories, max(entries, key=lambda one: np.shape(one["target"])[-1]), num_samples)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from tsforecast.analysis.regime_tables import changes_table, joined, refuse_one_regime, regimes_table
+from tsforecast.analysis.regimes import RegimeReport
 from tsforecast.core.regimes.changes import check_level, find_changes
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
@@ -23,7 +23,7 @@ def timed_regimes(
     level: float = 0.9,
     num_samples: int = 100,
     columns: Columns | Mapping[str, Any] | None = None,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> RegimeReport:
     """Return regimes at every observation of each series, given all of it, and when they changed.
 
     Args:
@@ -34,10 +34,9 @@ def timed_regimes(
         columns: Of the table; None for those of the training data.
 
     Returns:
-        Regimes: `item_id`, `timestamp`, `p_1`, `p_2`, .. (probabilities, or the expected weights of base factors),
-        `most_likely`, and `scale`, the expected scale of the noise as a multiple of what it usually is. Changes of the
-        regime that is most likely: `item_id`, `timestamp`, `before`, `after`, `lower`, `upper` and `expected`, as in
-        `tsforecast.analysis.regimes.RegimeReport`.
+        Regimes with a column more: `scale`, the expected scale of the noise as a multiple of what it usually is.
+        `p_1`, `p_2`, .. are probabilities, or the expected weights of base factors. Changes are those of the regime
+        that is most likely at each moment. None are ahead.
 
     Raises:
         ValueError: If the model has no two regimes, the level is not between 0 and 1, or data are not as expected.
@@ -67,4 +66,5 @@ def timed_regimes(
         tables.append(table.assign(scale=scale[rows]))
         changes.append(changes_table(entry["item_id"], moments, moves))
     cells = cells_of(entries)
-    return as_read(joined(tables), read, cells), as_read(joined(changes), read, cells)
+    regimes = as_read(joined(tables), read, cells)
+    return RegimeReport(regimes, as_read(joined(changes), read, cells), regimes.iloc[:0])

@@ -90,7 +90,8 @@ def guarded(arguments: Sequence[str], run: Callable[[list[str]], int]) -> int:
             return run(rest)
         except (ValueError, OSError, ArithmeticError) as error:
             log.debug("failed", exc_info=True)  # goes to the log of the run, where there is one
-            return _fail(str(error))
+            log.error(" ".join(str(error).split()))
+            return 2
         except KeyboardInterrupt:
             log.critical("stopped")
             return 130
@@ -115,7 +116,8 @@ def _dispatch(name: str, rest: list[str]) -> int:
     try:
         return _run(name, command_lines.parsed(name, rest))
     except ArgumentError as error:
-        help_ = " ".join([parsing.typed(name), *_model(rest), "--help"])
+        model = [word for word in rest[:1] if word in names.TRAINED]
+        help_ = " ".join([parsing.typed(name), *model, "--help"])
         fault = parsing.explained(str(error), command_lines.parser_of(name, rest), rest)
         raise ValueError(f"{fault}; `{help_}` lists the options") from error
 
@@ -153,16 +155,6 @@ def _print_completion(arguments: Sequence[str]) -> int:
         subparsers.choices[name] = parser
     sys.stdout.write(shtab.complete(every, arguments[0]) + "\n")
     return 0
-
-
-def _fail(message: str) -> int:
-    log.error(" ".join(message.split()))
-    return 2
-
-
-def _model(arguments: Sequence[str]) -> Sequence[str]:
-    """The name of the model, if the arguments begin with it."""
-    return arguments[:1] if arguments and arguments[0] in names.TRAINED else []
 
 
 class _Plain(logging.Formatter):

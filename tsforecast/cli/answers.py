@@ -1,6 +1,5 @@
 """Answers of commands in files: tables in the words of the data, and records."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,9 +44,3 @@ def write_tables(
     cells = cells_of(entries)
     for name, table in tables.items():
         write_table(as_read(table, columns, cells), folder / f"{name}.csv")
-
-
-def write_json(path: Path, contents: Any) -> None:
-    """Write a file of JSON, whole or not at all."""
-    with replace_file(path) as temporary:
-        temporary.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")

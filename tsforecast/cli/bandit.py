@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from tsforecast import progress
 from tsforecast.cli import learning_commands, off_policy, runs
 from tsforecast.cli.agents import configured
-from tsforecast.cli.answers import write_json, write_table
+from tsforecast.cli.answers import write_table
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.config import AgentConfig
 from tsforecast.decisions.environments import Environment
@@ -31,7 +31,7 @@ from tsforecast.decisions.logs import ERROR
 from tsforecast.decisions.play import Decision, decide
 from tsforecast.decisions.table_columns import BETWEEN
 from tsforecast.decisions.tables import MADE, Roles, Table, make_environment, read_table
-from tsforecast.io.files import append_file, replace_file
+from tsforecast.io.files import append_file, replace_file, write_json
 from tsforecast.plots import plot_regret, save_figure
 
 log = logging.getLogger(__name__)

@@ -42,7 +42,6 @@ def parsed(name: str, arguments: Sequence[str]) -> Command | train_parser.Traini
         ValueError: If a number is out of its range, or options do not go together.
         FileNotFoundError: If a file or a run is missing.
     """
-    parsing.refuse_renamed(name, arguments)
     if name == "train":
         return train_parser.parsed(arguments)
     if name == "tune":  # what it does not know is for `train`

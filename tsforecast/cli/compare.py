@@ -16,7 +16,7 @@ from tsforecast.cli.commands import Compare
 from tsforecast.cli.scored import TABLES, read_scores, read_table
 from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.metrics import flat
-from tsforecast.evaluation.report import PROTOCOLS
+from tsforecast.evaluation.report import CRPS_NOTE, PROTOCOLS
 from tsforecast.plots import plot_differences
 from tsforecast.plots.pages.comparison import Contender, differences, page
 from tsforecast.plots.pages.scores import score_sections
@@ -114,8 +114,7 @@ def run(chosen: Compare) -> int:
     facts = [
         f"{first['series']} series at frequency {first['split']['freq']}; {counted(windows, 'window')} of "
         f"{counted(first['split']['prediction_length'], 'step')}, and one forecast over all of them.",
-        "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths; CRPS-ens: of the sample paths themselves), "
-        "summed over all cells / sum of |labels|.",
+        CRPS_NOTE,
     ]
     if len({run_.record["fingerprint"] for run_ in scored}) > 1:
         facts.append("The targets are the same; covariates or static features of the runs differ.")

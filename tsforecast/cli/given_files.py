@@ -1,12 +1,14 @@
 """The tables that the arguments of a command name, looked at before torch is imported."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 
 from tsforecast.cli.option_groups import COLUMNS
+from tsforecast.data.tables.dataframes import columns_of
 from tsforecast.data.tables.formats import check_form
 from tsforecast.data.tables.roles import Columns
 
@@ -14,14 +16,8 @@ from tsforecast.data.tables.roles import Columns
 def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = None) -> Columns:
     """The columns that the options name; those of `fallback` for what they leave open."""
     given = {name: options[name] for name in COLUMNS if options[name]}
-    for name in ("item", "timestamp", "target"):
-        if isinstance(given.get(name), list) and len(given[name]) == 1:
-            given[name] = given[name][0]
-    for name in ("covariates", "past_covariates", "static_categories", "static_reals", "holidays"):
-        if isinstance(given.get(name), str):
-            given[name] = [given[name]]
-    base = fallback or Columns()
-    return Columns(**{name: given.get(name, getattr(base, name)) for name in COLUMNS})
+    named = columns_of(given)
+    return replace(fallback or Columns(), **{name: getattr(named, name) for name in given})
 
 
 def check_table(chosen: Namespace) -> None:

@@ -4,10 +4,8 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,7 +13,7 @@ from tsforecast.cli import bulk_options, options, parsing, runs
 from tsforecast.cli.commands import LiveInit, LiveServe
 from tsforecast.cli.opened import Opened
 from tsforecast.data.buckets.rows import refuse_other_frequency
-from tsforecast.data.buckets.survey import Bucket, read_survey
+from tsforecast.data.buckets.survey import read_survey
 from tsforecast.data.sources import bucket_task
 from tsforecast.io.files import checksum, folder_checksum
 from tsforecast.live.beginning import Source, begin_store
@@ -68,17 +66,14 @@ def _sources(opened: Opened, data: str | None) -> list[Source]:
         common = bulk_options.buckets_of(opened)
         survey = read_survey(path)
         refuse_other_frequency(path, survey, common["freq"])
-        read = partial(_of_bucket, path, {name: common[name] for name in common if name != "device"})
+        del common["device"]
+        read = lambda bucket: bucket_task(path, bucket, prediction_length=0, **common).entries  # noqa: E731
         return [Source(bucket.sha256, partial(read, bucket)) for bucket in survey.buckets]
     if data is None and opened.trained.dataset is not None:
         check = opened.trained.dataset
     else:
         check = checksum(path) if path.is_file() else folder_checksum(path)
     return [Source(check, lambda: opened.whole().entries)]
-
-
-def _of_bucket(path: Path, common: dict[str, Any], bucket: Bucket) -> Iterable[dict[str, Any]]:
-    return bucket_task(path, bucket, prediction_length=0, **common).entries
 
 
 def _serve(chosen: LiveServe) -> None:

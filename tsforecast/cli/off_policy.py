@@ -17,12 +17,12 @@ import torch
 from tsforecast import progress
 from tsforecast.cli import learning_commands
 from tsforecast.cli.agents import configured
-from tsforecast.cli.answers import write_json, write_table
+from tsforecast.cli.answers import write_table
 from tsforecast.decisions.bandit import Bandit
 from tsforecast.decisions.logged_rounds import LoggedRounds
 from tsforecast.decisions.logs import Log, LogColumns, read_log
 from tsforecast.decisions.off_policy import PolicyValue, evaluate_policy
-from tsforecast.io.files import make_folder
+from tsforecast.io.files import make_folder, write_json
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from jsonargparse import Namespace
 
 from tsforecast.cli import options, run_records, runs
 from tsforecast.cli.option_groups import DeviceOptions
-from tsforecast.data import Columns, ForecastTask
+from tsforecast.data import Columns, ForecastTask, read_task
 from tsforecast.data.buckets.survey import is_buckets
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor, with_prediction_length
 
@@ -76,14 +76,35 @@ class Opened:
         return found if self.length == found.prediction_length else with_prediction_length(found, self.length)
 
     def beyond(self, data: str | None, columns: Columns | None = None) -> ForecastTask:
-        """Return the data whose future is wanted, see `options.task_beyond`; None for those of the run.
+        """Return the data before the forecasts.
 
         Args:
-            data: A file.
+            data: A file; None for the data of the run.
             columns: Of the data; None for `columns`.
+
+        Raises:
+            ValueError: If the data are not as expected, or the steps are not those of a data set by name.
+            FileNotFoundError: If there is no such file.
         """
-        return options.task_beyond(data, self.trained, self.record, self.length, columns or self.columns)
+        if data is None and self.trained.dataset and self.length != self.record["split"]["prediction_length"]:
+            raise ValueError(f"--prediction_length goes with a file; the data set {self.trained.dataset!r} has its own")
+        return self._read(data, self.length, None, columns or self.columns, beyond=True)
 
     def whole(self) -> ForecastTask:
-        """Return all of the series, see `options.whole_series`."""
-        return options.whole_series(getattr(self.chosen, "data", None), self.record, self.trained, self.columns)
+        """Return all of the series, without test windows; of a file, and not of buckets.
+
+        Raises:
+            ValueError: If a series has no value, among others.
+            FileNotFoundError: If there is no such file.
+        """
+        length = self.record["split"]["prediction_length"]
+        return self._read(getattr(self.chosen, "data", None), length, 0, self.columns)
+
+    def _read(
+        self, data: str | None, length: int, windows: int | None, columns: Columns, beyond: bool = False
+    ) -> ForecastTask:
+        """Return the data of a file, or those of the run, with the frequency and categories of the run."""
+        if data is None and self.trained.dataset is not None:
+            return options.task_of(self.trained, found=columns)
+        known = {"beyond": beyond, "categories": self.record["categories"] or None, "columns": columns}
+        return read_task(data or self.trained.data, self.record["split"]["freq"], length, windows, **known)

@@ -16,14 +16,13 @@ import pandas as pd
 import torch
 
 from tsforecast.cli import runs, trials
-from tsforecast.cli.answers import write_json
 from tsforecast.cli.learning_commands import Optimise
 from tsforecast.decisions.evaluations import Evaluations
 from tsforecast.decisions.functions import FUNCTIONS, TestFunction
 from tsforecast.decisions.optimisation import Optimiser
 from tsforecast.decisions.surrogate import Surrogate
 from tsforecast.decisions.trust_region import TrustRegion
-from tsforecast.io.files import append_file, replace_file
+from tsforecast.io.files import append_file, replace_file, write_json
 from tsforecast.learners.config import LearnerConfig
 from tsforecast.plots import plot_optimisation, save_figure
 from tsforecast.progress import follow

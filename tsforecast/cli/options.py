@@ -114,65 +114,6 @@ def task_of(options: Namespace, record: Mapping[str, Any] | None = None, found: 
     return replace(task, unit=options.unit or "")
 
 
-def whole_series(data: str | None, record: Mapping[str, Any], trained: Namespace, found: Columns) -> ForecastTask:
-    """All of the series of a file, or of the run's data, without test windows; of a file, and not of buckets.
-
-    Args:
-        data: A file; None for the data of the run.
-        record: Of the run.
-        trained: Options of its training.
-        found: Columns of the data.
-
-    Raises:
-        ValueError: If a series has no value, among others.
-        FileNotFoundError: If there is no such file.
-    """
-    if data is None and trained.dataset is not None:
-        return task_of(trained, found=found)
-    return read_task(
-        data or trained.data,
-        record["split"]["freq"],
-        record["split"]["prediction_length"],
-        0,
-        columns=found,
-        categories=record["categories"] or None,
-    )
-
-
-def task_beyond(
-    data: str | None,
-    trained: Namespace,
-    record: Mapping[str, Any],
-    length: int,
-    found: Columns,
-) -> ForecastTask:
-    """The data before the forecasts.
-
-    Args:
-        data: A file; None for the data of the run.
-        trained: Options of the training.
-        record: Of the run.
-        length: Steps of a forecast.
-        found: Columns of the data.
-
-    Raises:
-        ValueError: If the data are not as expected, or the steps are not those of a data set by name.
-        FileNotFoundError: If there is no such file.
-    """
-    if data is None and trained.dataset is not None:
-        if length != record["split"]["prediction_length"]:
-            raise ValueError(f"--prediction_length goes with a file; the data set {trained.dataset!r} has its own")
-        return task_of(trained, found=found)
-    return read_task(
-        data or trained.data,
-        record["split"]["freq"],
-        length,
-        columns=found,
-        beyond=True,
-        categories=record["categories"] or None,
-    )
-
-
 def training_parts(
     task: ForecastTask, validation: bool
 ) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]] | None]:

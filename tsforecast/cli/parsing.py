@@ -96,19 +96,6 @@ def underscored(arguments: Iterable[str]) -> list[str]:
     ]
 
 
-def refuse_renamed(command: str, arguments: Iterable[str]) -> None:
-    """Refuse the spelling of an option that has another name now.
-
-    Raises:
-        ValueError: With the name that it has.
-    """
-    given = {word.split("=")[0] for word in arguments}
-    if "--out" in given:
-        raise ValueError("--out is called --output now")
-    if command == "news" and "--after" in given:
-        raise ValueError("--after of `tsforecast news` is called --data now, as in other commands; impact has dates")
-
-
 def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
     """The message for a name that is not among the choices: the nearest of them, and all."""
     near = suggestion(name, choices)

@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tsforecast.analysis.regime_buckets import RegimeTables
 from tsforecast.analysis.regime_names import describe, named
-from tsforecast.analysis.regimes import RegimeReport, regime_report
+from tsforecast.analysis.regimes import RegimeReport, RegimeTables, regime_report
 from tsforecast.analysis.timed_regimes import timed_regimes
 from tsforecast.cli import bulk_options, options, runs
 from tsforecast.cli.answers import write_tables
@@ -42,8 +40,6 @@ def run(chosen: Regimes) -> int:
         FileNotFoundError: If a file or folder is missing.
     """
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
-    if opened.is_irregular:
-        return _irregular(chosen, opened)
     out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
     if opened.buckets is not None:
         opened, common = replace(opened, chosen=replace(chosen, output=str(out))), bulk_options.buckets_of(opened)
@@ -51,44 +47,31 @@ def run(chosen: Regimes) -> int:
         request = RegimeTables(**common, **drawn, level=chosen.level, last=chosen.last)
         bulk_options.process(opened, request)
         return 0
-    task, predictor = opened.whole(), opened.predictor()
-    torch.manual_seed(chosen.seed)
-    report = regime_report(
-        predictor,
-        task.entries,
-        level=chosen.level,
-        last=chosen.last,
-        num_samples=chosen.num_samples,
-        seed=chosen.seed,
-    )
-    table = describe(report.regimes, task.entries)
-    report = named(report, table)
-    write_tables(
-        out, task.columns, task.entries, regimes=report.regimes, changes=report.changes, ahead=report.ahead, names=table
-    )
-    for number, entry in enumerate(task.entries[: chosen.plot_series], 1):
-        label = measured(next(iter(task.targets), ""), task.unit)
-        save_figure(_figure(predictor.prediction_net, report, table, entry, label), out / f"regimes-{number}.png")
-    _say(report, table, out, ("regimes.csv", "changes.csv", "ahead.csv", "names.csv"))
-    return 0
-
-
-def _irregular(chosen: Regimes, opened: Opened) -> int:
-    """Writes the tables and pictures of series with clocks of their own."""
-    if chosen.last is not None:
-        raise ValueError("--last does not go with a run of `train --irregular`")
-    predictor = load_predictor(opened.folder / runs.PREDICTOR).on_clock
-    roles = options.columns(vars(chosen), predictor.columns)
-    entries, read = predictor.read_named(chosen.data or opened.trained.data, roles)
-    regimes, changes = timed_regimes(predictor, entries, level=chosen.level, num_samples=chosen.num_samples)
-    out = Path(chosen.output) if chosen.output else opened.folder / FOLDER
-    table = describe(regimes, entries)
-    report = named(RegimeReport(regimes, changes, regimes.iloc[:0]), table)
-    write_tables(out, read, entries, regimes=report.regimes, changes=report.changes, names=table)
-    label = next(iter(predictor.columns.targets), "")
+    if opened.is_irregular:
+        if chosen.last is not None:
+            raise ValueError("--last does not go with a run of `train --irregular`")
+        timed = load_predictor(opened.folder / runs.PREDICTOR).on_clock
+        roles = options.columns(vars(chosen), timed.columns)
+        entries, read = timed.read_named(chosen.data or opened.trained.data, roles)
+        report = timed_regimes(timed, entries, level=chosen.level, num_samples=chosen.num_samples)
+        net, label = timed.net, next(iter(timed.columns.targets), "")
+    else:
+        task, predictor = opened.whole(), opened.predictor()
+        entries, read = task.entries, task.columns
+        torch.manual_seed(chosen.seed)
+        paths = {"num_samples": chosen.num_samples, "seed": chosen.seed}
+        report = regime_report(predictor, entries, level=chosen.level, last=chosen.last, **paths)
+        net, label = predictor.prediction_net, measured(next(iter(task.targets), ""), task.unit)
+    names = describe(report.regimes, entries)
+    report = named(report, names)
+    tables = {"regimes": report.regimes, "changes": report.changes, "ahead": report.ahead, "names": names}
+    if opened.is_irregular:
+        del tables["ahead"]
+    write_tables(out, read, entries, **tables)
     for number, entry in enumerate(entries[: chosen.plot_series], 1):
-        save_figure(_figure(predictor.net, report, table, entry, label), out / f"regimes-{number}.png")
-    _say(report, table, out, ("regimes.csv", "changes.csv", "names.csv"))
+        save_figure(_figure(net, report, names, entry, label), out / f"regimes-{number}.png")
+    _say(report, names)
+    log.info("%s: %s and pictures", out, ", ".join(f"{name}.csv" for name in tables))
     return 0
 
 
@@ -114,12 +97,11 @@ def _figure(
     )
 
 
-def _say(report: RegimeReport, table: pd.DataFrame, out: Path, files: Sequence[str]) -> None:
-    """Prints the share of time of each regime, the latest changes, and where the tables are."""
+def _say(report: RegimeReport, table: pd.DataFrame) -> None:
+    """Prints the share of time of each regime, and the latest changes."""
     shares = zip(table["share"], table["regime"], table["name"], strict=True)
     said = "; ".join(f"{share:.0%} in {number} ({name})" for share, number, name in shares)
     sys.stdout.write(f"share of time by regime: {said}\n")
     latest = report.changes.sort_values("timestamp", kind="stable").tail(10)
     if len(latest):
         sys.stdout.write(f"{counted(len(report.changes), 'change')}; the latest:\n{latest.to_string(index=False)}\n")
-    log.info("%s: %s and pictures", out, ", ".join(files))

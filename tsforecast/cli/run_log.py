@@ -1,29 +1,21 @@
 """What is logged while a run goes on, in a file."""
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from logging.handlers import MemoryHandler
 from pathlib import Path
-
-
-class _Collector(logging.Handler):
-    def __init__(self, notes: list[logging.LogRecord]) -> None:
-        super().__init__()
-        self.notes = notes
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.notes.append(record)
 
 
 @contextmanager
 def collected_notes() -> Iterator[list[logging.LogRecord]]:
     """What is logged before there is a run folder, for `log_file`."""
-    notes: list[logging.LogRecord] = []
-    handler = _Collector(notes)
+    handler = MemoryHandler(sys.maxsize, sys.maxsize)
     logger = logging.getLogger("tsforecast")
     logger.addHandler(handler)
     try:
-        yield notes
+        yield handler.buffer
     finally:
         logger.removeHandler(handler)
 

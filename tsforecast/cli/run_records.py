@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tsforecast.cli import parsing
-from tsforecast.cli.answers import write_json
 from tsforecast.cli.option_groups import HierarchyOptions
 from tsforecast.cli.provenance import commit
 from tsforecast.data import Columns
 from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.io.files import write_json
 from tsforecast.io.reading import fits, read_json
 
 FORMAT = 1  # of run folders; raised when older ones can no longer be read
@@ -112,8 +112,6 @@ def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
         raise ValueError(
             f"{folder} is no run of `tsforecast {kind}`; `{parsing.typed('train')} --resume {folder}` goes on with it"
         )
-    if isinstance(older := record.get("irregular"), dict):  # how series with clocks of their own were recorded
-        record["split"] = {"freq": "ns", "prediction_length": older.get("horizon"), **older, "gap": older.get("unit")}
     expected = _KINDS[kind]
     wrong = [name for name, type_ in expected.items() if not _is(record.get(name), type_)]
     if not wrong and kind == "train":

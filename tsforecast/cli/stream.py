@@ -14,11 +14,10 @@ from typing import Any
 import pandas as pd
 
 from tsforecast.cli import run_records, runs
-from tsforecast.cli.answers import write_json
 from tsforecast.cli.learning_commands import Stream
 from tsforecast.cli.memory import check_learner_memory, refused_memory
 from tsforecast.cli.stream_source import are_classes, duration, observations, until_a_target
-from tsforecast.io.files import append_file, replace_file
+from tsforecast.io.files import append_file, replace_file, write_json
 from tsforecast.online.config import OnlineConfig
 from tsforecast.online.prequential import advance, movement, scores
 from tsforecast.online.progress import Progress, Setup, begin

@@ -22,11 +22,10 @@ def observations(chosen: Stream) -> Iterator[Observation]:
         items = STREAMS[chosen.data][2]()
     else:
         items = read_stream(chosen.data, chosen.target, chosen.time, chosen.id)
-    return delayed(items, _delay(chosen.delay)) if chosen.delay else items
-
-
-def _delay(text: str) -> int | pd.Timedelta:
-    return int(text) if text.isdecimal() else duration(text, "--delay as a number of observations or a time")
+    if not (text := chosen.delay):
+        return items
+    expected = "--delay as a number of observations or a time"
+    return delayed(items, int(text) if text.isdecimal() else duration(text, expected))
 
 
 def duration(text: str, expected: str) -> pd.Timedelta:

@@ -1,7 +1,6 @@
 """Covariates without a known future: further targets, forecast beside the others and not shown."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,16 +33,3 @@ def with_past(entry: dict[str, Any]) -> dict[str, Any]:
         )
     found = {name: value for name, value in entry.items() if name != PAST}
     return {**found, FieldName.TARGET: np.concatenate([target, past])}
-
-
-@dataclass(frozen=True)
-class WithPast:
-    """Entries by `with_past`, at each walk through them."""
-
-    entries: Iterable[dict[str, Any]]
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return map(with_past, self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)  # pyright: ignore[reportArgumentType]

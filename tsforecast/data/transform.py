@@ -38,17 +38,13 @@ def calendar_of(ordinals: NDArray[np.int64], freq: str, seasons: tuple[str, ...]
     """
     with expected_alias_warnings():
         times = pd.PeriodIndex.from_ordinals(ordinals, freq=freq)
-        functions = time_features_from_frequency_str(_with_features(freq))
+        known = "s" if calendar_unit(freq)[1] in ("ms", "us", "ns") else offset_alias(freq)  # GluonTS has none below
+        functions = time_features_from_frequency_str(known)
         features = [np.asarray(function(times), dtype=np.float32) for function in functions]
         steps = ordinals // calendar_unit(freq)[0]
         indices = [np.asarray(season_index(name, times, steps), dtype=np.int64) for name in seasons]
     stack = lambda parts, dtype: np.stack(parts, -1).astype(dtype) if parts else np.zeros((len(ordinals), 0), dtype)  # noqa: E731
     return stack(features, np.float32), stack(indices, np.int64)
-
-
-def _with_features(freq: str) -> str:
-    """The frequency of the time features; GluonTS has none below a second."""
-    return "s" if calendar_unit(freq)[1] in ("ms", "us", "ns") else offset_alias(freq)
 
 
 class Prepare(MapTransformation):

@@ -16,6 +16,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from gluonts.dataset import Dataset
 from gluonts.model import Forecast, Predictor, QuantileForecast
 
@@ -260,8 +261,6 @@ def _map(
 
 def fill_missing(values: Array) -> Array:
     """Replaces missing values by the last one seen, leading ones by the first one seen; 0 where none was ever seen."""
-    seen = np.flatnonzero(np.isfinite(values))
-    if not len(seen):
+    if not np.isfinite(values).any():
         return np.zeros(max(len(values), 1))
-    last = np.searchsorted(seen, np.arange(len(values)), side="right") - 1
-    return values[seen[np.maximum(last, 0)]]
+    return pd.Series(values).where(np.isfinite(values)).ffill().bfill().to_numpy()

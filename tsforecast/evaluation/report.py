@@ -24,6 +24,10 @@ BASELINES_NOTE = (
     "Baselines are fitted once, before the test windows. Their quantiles below 0 are 0 where a series has no negative "
     "value before the forecast."
 )
+CRPS_NOTE = (
+    "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths; CRPS-ens: of the sample paths themselves), "
+    "summed over all cells / sum of |labels|."
+)
 PROTOCOLS: tuple[Protocol, ...] = ("rolling", "long_term")
 
 
@@ -87,16 +91,14 @@ class Evaluation:
         return self._stacked("calibration")
 
     def _stacked(self, field: str) -> pd.DataFrame:
-        frames = []
-        for protocol in PROTOCOLS:
-            for name, scores in self.scores.items():
-                if protocol not in scores:
-                    continue
-                frame = getattr(scores[protocol], field).reset_index()
-                frame.insert(0, "protocol", protocol)
-                frame.insert(1, "model", name)
-                frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
+        frames = {
+            (protocol, name): getattr(scores[protocol], field).reset_index()
+            for protocol in PROTOCOLS
+            for name, scores in self.scores.items()
+            if protocol in scores
+        }
+        stacked = pd.concat(frames, names=["protocol", "model"])  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return stacked.reset_index([0, 1]).reset_index(drop=True)
 
 
 def evaluate(
@@ -145,7 +147,10 @@ def evaluate(
     check_baselines(baselines, task, [model] if adapted is None else [model, adapted[0]])
     steps = task.prediction_length
     horizons: dict[Protocol, int] = {"rolling": steps, "long_term": task.test_length}
-    make = lambda protocol: _predictor(predictor_for, protocol, horizons[protocol])  # noqa: E731
+    if isinstance(predictor_for, StateSpacePredictor):
+        make = lambda protocol, of=predictor_for: with_prediction_length(of, horizons[protocol])  # noqa: E731
+    else:
+        make = predictor_for
     scores: dict[str, dict[str, Scores]] = {model: _scores_of(model, make, task, season, num_samples)}
     if adapted is not None:
         name, forecasts = adapted
@@ -157,15 +162,6 @@ def evaluate(
         scores[name] = _scores_of(name, make, task, season, num_samples)
         deviations[name] = dict(fitted.deviations)
     return Evaluation(task.name, model, scores, deviations, None if adapted is None else adapted[0])
-
-
-def _predictor(
-    predictor_for: Callable[[str], Predictor] | StateSpacePredictor, protocol: Protocol, horizon: int
-) -> Predictor:
-    """The predictor of a model for a protocol."""
-    if isinstance(predictor_for, StateSpacePredictor):
-        return with_prediction_length(predictor_for, horizon)
-    return predictor_for(protocol)
 
 
 def _scores_of(

@@ -1,11 +1,10 @@
 """Scores as a table for people, and as files."""
 
-import json
 from pathlib import Path
 
 from tsforecast.evaluation import metrics
-from tsforecast.evaluation.report import BASELINES_NOTE, Evaluation
-from tsforecast.io.files import replace_file
+from tsforecast.evaluation.report import BASELINES_NOTE, CRPS_NOTE, Evaluation
+from tsforecast.io.files import replace_file, write_json
 
 
 def format_scores(evaluation: Evaluation) -> str:
@@ -31,10 +30,7 @@ def format_scores(evaluation: Evaluation) -> str:
             for row in rows
         ]
         lines += [f"{evaluation.dataset}, {protocol.replace('_', '-')}: {series}", *text, ""]
-    lines.append(
-        "CRPS: weighted quantile loss over tenths (CRPS-99: hundredths; CRPS-ens: of the sample paths themselves), "
-        "summed over all cells / sum of |labels|."
-    )
+    lines.append(CRPS_NOTE)
     lines.append(f"Forecasts: {_kinds_of_forecasts(evaluation)}.")
     if evaluation.deviations:
         lines.append(BASELINES_NOTE)
@@ -68,8 +64,7 @@ def save_scores(evaluation: Evaluation, folder: str | Path, *, of_series: bool =
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "scores.json"]
-    with replace_file(paths[0]) as temporary:
-        temporary.write_text(json.dumps(evaluation.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(paths[0], evaluation.to_dict(), allow_nan=False)
     tables = {"scores": evaluation.table(), "calibration": evaluation.calibration()}
     if evaluation.horizon is None:
         tables["per_horizon"] = evaluation.per_horizon()

@@ -26,6 +26,7 @@ from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.learners import LEARNERS, AbstractNetworkLearner, LearnerConfig, LogDensity, Subspace
 from tsforecast.learners.memory.memory_learner import Remembered
 from tsforecast.models import FORMAT, Batch
+from tsforecast.models.bounds import one_of
 from tsforecast.settings import AdaptationSettings, DriftSettings
 
 _BELIEF = "belief.pt"
@@ -56,11 +57,8 @@ class Adaptation(AdaptationSettings):
             re.compile(self.part)
         except (re.error, TypeError) as error:
             raise ValueError(f"expected part to be a regular expression, got {self.part!r:.80} ({error})") from error
-        if self.evidence not in EVIDENCE:
-            raise ValueError(f"expected evidence to be one of {', '.join(EVIDENCE)}, got {self.evidence!r}")
-        if self.memory not in MEMORIES_OF_WINDOWS:
-            known = ", ".join(MEMORIES_OF_WINDOWS)
-            raise ValueError(f"expected memory of a forecaster to be one of {known}, got {self.memory!r}")
+        one_of(EVIDENCE, evidence=self.evidence)
+        one_of(MEMORIES_OF_WINDOWS, **{"memory of a forecaster": self.memory})
         if self.memory != "none" and self.learner != "vb":
             raise ValueError(f"expected a memory beside the learner 'vb', got learner {self.learner!r}")
         if self.memory_size < 1:

@@ -119,7 +119,7 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
     """
     item, belief, static, begun = row["item_id"], row["belief"], row.get("static", {}), row.get("begun", True)
     is_timed = _is_timed(net)
-    end, freq = row["time" if "time" in row else "end"], row.get("freq")  # `time` in older files
+    end, freq = row["end"], row.get("freq")
     if not isinstance(item, str) or type(end) is not int or not isinstance(freq, type(None) if is_timed else str):
         raise ValueError(f"expected a name and an end of each series, got {item!r:.80} and {end!r:.80}")
     expect_like(belief, like, f"series {item!r:.80}")

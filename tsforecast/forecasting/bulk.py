@@ -23,7 +23,7 @@ from tsforecast.data.buckets.survey import SURVEY, WORK, Bucket, read_survey
 from tsforecast.forecasting.engines import ENGINES
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.forecasting.requests import Request
-from tsforecast.io.files import checksum, folder_checksum, remove_leftovers, replace_file
+from tsforecast.io.files import checksum, folder_checksum, remove_leftovers, write_json
 from tsforecast.io.locks import LOCK, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, quiet
@@ -151,20 +151,20 @@ def process_buckets(
             shutil.rmtree(work, ignore_errors=True)
             return read_json(out / MANIFEST)
         work.mkdir(exist_ok=True)
-        _write_json(work / _PLAN, plan)
+        write_json(work / _PLAN, plan)
         left = [bucket for bucket in survey.buckets if not _is_done(out, bucket)]
         if len(left) < len(survey.buckets):
             log.info("%s: %d of %d buckets are done", out, len(survey.buckets) - len(left), len(survey.buckets))
         jobs = [(run, data / bucket.file, out / bucket.file, request, bucket) for bucket in left]
         done = ENGINES[engine](process_bucket, jobs, workers, address)
         for record in follow(done, out.name, len(left), "buckets"):
-            _write_json(_note(out, record["file"]), record)
+            write_json(_note(out, record["file"]), record)
         records = [read_json(_note(out, bucket.file)) for bucket in survey.buckets]
         _tell_warnings(records)
         request.finish(out, records)
         told = [{name: record[name] for name in _TOLD_OF if name in record} for record in records if record["series"]]
         manifest = plan | {"buckets": told}
-        _write_json(out / MANIFEST, manifest)
+        write_json(out / MANIFEST, manifest)
         shutil.rmtree(work)
     return manifest
 
@@ -209,11 +209,6 @@ def _is_done(out: Path, bucket: Bucket) -> bool:
         return False
     record = read_json(note)
     return not record["series"] or (path.is_file() and path.stat().st_size == record["size"])
-
-
-def _write_json(path: Path, contents: dict[str, Any]) -> None:
-    with replace_file(path) as temporary:
-        temporary.write_text(json.dumps(contents, indent=1) + "\n", encoding="utf-8")
 
 
 def _tell_warnings(records: list[dict[str, Any]]) -> None:

@@ -176,11 +176,6 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     return [*(_short("issm", **options) for options in varied), *_farther(task, "issm", components=_OF_DAYS)]
 
 
-def _gls(task: ForecastTask) -> list[Candidate]:
-    """Return gls by both objectives, and trained on several horizons."""
-    return [_short("gls"), _short("gls", objective="likelihood"), *_farther(task, "gls")]
-
-
 def _switching(task: ForecastTask) -> list[Candidate]:
     """Return rsgls-issm as its recipes have it, with few epochs of its linear model."""
     options = {
@@ -194,7 +189,7 @@ def _switching(task: ForecastTask) -> list[Candidate]:
 FAMILIES: dict[str, Callable[[ForecastTask], list[Candidate]]] = {
     "bank": _banks,
     "issm": _issms,
-    "gls": _gls,
+    "gls": lambda task: [_short("gls"), _short("gls", objective="likelihood"), *_farther(task, "gls")],
     "rsgls-issm": _switching,
     "markov": lambda task: bursting(task)[-2:-1],
     "sgls": lambda task: bursting(task)[-1:],

@@ -81,7 +81,7 @@ class ClockTraining:
         """
         task = data if isinstance(data, ForecastTask) else read_irregular(data, self.horizon, 0, columns=columns)
         horizon = self.horizon or task.prediction_length
-        entries = [entry for entry in task.train if _can_be_trained_on(entry)]
+        entries = [one for one in task.train if len(one["times"]) > 1 and one["times"][-1] > one["times"][0]]
         if not entries:
             names = listed([str(entry["item_id"]) for entry in task.entries])
             raise ValueError(
@@ -163,10 +163,6 @@ def default_linear_epochs(model: str, max_epochs: int) -> dict[str, int]:
     return (
         {"linear_epochs": min(known["linear_epochs"].default, 2 * max_epochs // 3)} if "linear_epochs" in known else {}
     )
-
-
-def _can_be_trained_on(entry: Mapping[str, Any]) -> bool:
-    return len(entry["times"]) > 1 and bool(entry["times"][-1] > entry["times"][0])
 
 
 def _units(entries: list[dict[str, Any]]) -> list[list[float]]:

@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
-import torch
-from gluonts.itertools import Cached
 from gluonts.torch.model.estimator import TrainOutput
 
 from tsforecast.data.calendar.frequency import period_alias
@@ -22,13 +19,10 @@ from tsforecast.forecasting.clock_training import ClockTraining, default_epochs
 from tsforecast.forecasting.direct import check_share
 from tsforecast.forecasting.gluonts_estimator import AbstractEstimator
 from tsforecast.forecasting.grid_training import BATCH, CURVES, GIVEN, NO_EFFECTS, GridTraining
-from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.resolution import choose, left, of_candidate, with_effects_chosen, with_preset, with_regimes
 from tsforecast.forecasting.selection import Selection
-from tsforecast.forecasting.training import fit
 from tsforecast.forecasting.trials import WEIGHTS
-from tsforecast.models import AbstractForecaster
 from tsforecast.models.bounds import at_least, one_of
 from tsforecast.wording import listed
 
@@ -107,7 +101,6 @@ class StateSpaceEstimator(AbstractEstimator):
     """
 
     selection: Selection | None = None  # of a model, once "auto" has made it
-    columns_of_entries: Columns | None = None  # by which the log names covariates of entries
 
     @recorded
     def __init__(
@@ -239,52 +232,6 @@ class StateSpaceEstimator(AbstractEstimator):
         data = (training_data, validation_data, from_predictor)
         return settled._trained_on_grid(*data, shuffle_buffer_length, cache_data, ckpt_path, workers)
 
-    def _trained_on_grid(
-        self,
-        training_data: Any,
-        validation_data: Any,
-        from_predictor: StateSpacePredictor | None,
-        shuffle_buffer_length: int | None,
-        cache_data: bool,
-        ckpt_path: str | Path | None,
-        workers: dict[str, int | None],
-    ) -> TrainOutput:
-        """Return what has been trained on entries of a grid, by an estimator that data decide no more of."""
-        columns = self._columns or self.columns_of_entries
-        effects = self.earlier_effects or self.effects
-        with_effects = self.on_grid.with_effects(training_data, effects, from_predictor, columns)
-        self.on_grid = with_effects.with_past(training_data)
-        training_data, validation_data = (self.on_grid.adjusted(data) for data in (training_data, validation_data))
-        self.on_grid = self.on_grid.for_data(training_data, self.use_feat_static_cat, from_predictor)
-        if validation_data is not None:
-            self.on_grid.check(validation_data, self.prediction_length, is_trained=False)
-        transformation = self.create_transformation()
-        module = self._initial(from_predictor)
-
-        def prepare(data: Any, least: int = 0) -> Any:
-            prepared = transformation.for_windows(least).apply(data, is_train=True)
-            return Cached(prepared) if cache_data else prepared  # pyright: ignore[reportArgumentType]
-
-        prepared = prepare(training_data, self.on_grid.train_horizon)
-        loader = self.create_training_data_loader(prepared, module, shuffle_buffer_length, **workers)
-        validation = None
-        if validation_data is not None:
-            validation = self.create_validation_data_loader(prepare(validation_data), module)
-        trainer = self._fitted(module, loader, validation, ckpt_path)
-        predictor = self.create_predictor(transformation, module)
-        return TrainOutput(transformation, module, trainer, predictor)  # pyright: ignore[reportArgumentType]
-
-    def _fitted(self, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> pl.Trainer:
-        """Return the trainer that has trained a module."""
-        options = {"max_epochs": self.max_epochs, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
-        if self.on_clock is not None:
-            options = {"accelerator": "cpu", **options}
-        if self.plateau or self.time_budget is not None:
-            given = options.pop("callbacks", None) or []
-            pace = Pace(self.plateau, self.time_budget)
-            options["callbacks"] = [pace, *(given if isinstance(given, Iterable) else [given])]
-        return fit(module, loader, validation, options, checkpoint)
-
     def settled(
         self, data: Iterable[dict[str, Any]], from_predictor: StateSpacePredictor | None = None
     ) -> "StateSpaceEstimator":
@@ -330,21 +277,6 @@ class StateSpaceEstimator(AbstractEstimator):
         self._find_freq(data)
         self.selection = choose(self, data, compared)
         return self.selection
-
-    def _initial(self, from_predictor: StateSpacePredictor | None) -> AbstractForecaster:
-        """Return the module that training begins with."""
-        with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
-            if self.seed is not None:
-                torch.manual_seed(self.seed)
-            module = self.create_lightning_module()
-        if from_predictor is not None:
-            try:
-                module.load_state_dict(from_predictor.network.state_dict())
-            except RuntimeError as error:
-                raise ValueError(
-                    f"expected a predictor of the same model, hyperparameters and fields as the estimator: {error}"
-                ) from error
-        return module
 
 
 def _refuse_on_clock(names: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.units import FARTHEST
 
-_NAMED = 10  # series that a warning names, at most
+NAMED = 10  # series that a warning names, at most
 
 
 def far_values(
@@ -36,9 +36,3 @@ def refuse_far_future(net: AbstractForecaster, batch: dict[str, Any], belief: Be
             f"series {names[int(far.int().argmax())]!r}: a value of known_future is more than {FARTHEST:g} times the "
             "scale of the series away from its centre; correct it, or write NaN where it is free"
         )
-
-
-def some(names: list[str]) -> str:
-    """Return the first names and the number of the others."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

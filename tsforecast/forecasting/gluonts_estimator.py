@@ -1,4 +1,4 @@
-"""The parts of an estimator that GluonTS asks for beside the training: copies, text, and its hooks."""
+"""The parts of an estimator that GluonTS asks for: copies, text, and its hooks; and a training by these."""
 
 import abc
 import logging
@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import lightning.pytorch as pl
 import pandas as pd
 import torch
 from gluonts.core import fqname_for
-from gluonts.torch.model.estimator import PyTorchLightningEstimator
+from gluonts.itertools import Cached
+from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
 from gluonts.transform import Transformation
 
 from tsforecast.data.checks import refuse_endless
@@ -18,9 +20,12 @@ from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import as_lists, as_pandas, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
+from tsforecast.forecasting.clock_training import ClockTraining
 from tsforecast.forecasting.grid_training import GridTraining
 from tsforecast.forecasting.grid_windows import training_loader, validation_loader
+from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.training import fit
 from tsforecast.models import AbstractForecaster
 
 log = logging.getLogger(__name__)
@@ -41,6 +46,13 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
     history_length: int | None
     effects: str
     direct: float
+    seed: int | None
+    plateau: float
+    time_budget: float | None
+    max_epochs: int
+    use_feat_static_cat: bool
+    on_clock: ClockTraining | None  # in the place of `on_grid`
+    columns_of_entries: Columns | None = None  # by which the log names covariates of entries
     earlier_effects: Effects | None = None  # in place of a fit to the training data
     _columns: Columns | None = None  # roles of the columns of a training data frame
     _categories: dict[str, list[str]] | None = None  # values of its static categories
@@ -134,6 +146,67 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         found = self.train_model(training_data, validation_data, from_predictor=predictor, **others).predictor
         assert isinstance(found, StateSpacePredictor)
         return found
+
+    def _trained_on_grid(
+        self,
+        training_data: Any,
+        validation_data: Any,
+        from_predictor: StateSpacePredictor | None,
+        shuffle_buffer_length: int | None,
+        cache_data: bool,
+        ckpt_path: str | Path | None,
+        workers: dict[str, int | None],
+    ) -> TrainOutput:
+        """Return what has been trained on entries of a grid, by an estimator that data decide no more of."""
+        columns = self._columns or self.columns_of_entries
+        effects = self.earlier_effects or self.effects
+        with_effects = self.on_grid.with_effects(training_data, effects, from_predictor, columns)
+        self.on_grid = with_effects.with_past(training_data)
+        training_data, validation_data = (self.on_grid.adjusted(data) for data in (training_data, validation_data))
+        self.on_grid = self.on_grid.for_data(training_data, self.use_feat_static_cat, from_predictor)
+        if validation_data is not None:
+            self.on_grid.check(validation_data, self.prediction_length, is_trained=False)
+        transformation = self.create_transformation()
+        module = self._initial(from_predictor)
+
+        def prepare(data: Any, least: int = 0) -> Any:
+            prepared = transformation.for_windows(least).apply(data, is_train=True)
+            return Cached(prepared) if cache_data else prepared  # pyright: ignore[reportArgumentType]
+
+        prepared = prepare(training_data, self.on_grid.train_horizon)
+        loader = self.create_training_data_loader(prepared, module, shuffle_buffer_length, **workers)
+        validation = None
+        if validation_data is not None:
+            validation = self.create_validation_data_loader(prepare(validation_data), module)
+        trainer = self._fitted(module, loader, validation, ckpt_path)
+        predictor = self.create_predictor(transformation, module)
+        return TrainOutput(transformation, module, trainer, predictor)  # pyright: ignore[reportArgumentType]
+
+    def _fitted(self, module: AbstractForecaster, loader: Any, validation: Any, checkpoint: Any) -> pl.Trainer:
+        """Return the trainer that has trained a module."""
+        options = {"max_epochs": self.max_epochs, "gradient_clip_val": 10.0, "logger": False, **self.trainer_kwargs}
+        if self.on_clock is not None:
+            options = {"accelerator": "cpu", **options}
+        if self.plateau or self.time_budget is not None:
+            given = options.pop("callbacks", None) or []
+            pace = Pace(self.plateau, self.time_budget)
+            options["callbacks"] = [pace, *(given if isinstance(given, Iterable) else [given])]
+        return fit(module, loader, validation, options, checkpoint)
+
+    def _initial(self, from_predictor: StateSpacePredictor | None) -> AbstractForecaster:
+        """Return the module that training begins with."""
+        with torch.random.fork_rng(devices=[], enabled=self.seed is not None):
+            if self.seed is not None:
+                torch.manual_seed(self.seed)
+            module = self.create_lightning_module()
+        if from_predictor is not None:
+            try:
+                module.load_state_dict(from_predictor.network.state_dict())
+            except RuntimeError as error:
+                raise ValueError(
+                    f"expected a predictor of the same model, hyperparameters and fields as the estimator: {error}"
+                ) from error
+        return module
 
     # GluonTS' hooks, of a training on a grid.
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from gluonts.itertools import Cached, Map
 
 from tsforecast.core import kernels
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.checks import check_entries, refuse_endless
 from tsforecast.data.effects.effects import COVARIATES, Effects
 from tsforecast.data.effects.fitting import fit_effects, no_effects
-from tsforecast.data.effects.taken import Adjusted
-from tsforecast.data.past import PAST, WithPast, count_past
+from tsforecast.data.past import PAST, count_past, with_past
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.arguments import AUTO
@@ -186,8 +186,9 @@ class GridTraining:
 
     def adjusted(self, data: Any) -> Any:
         """Return entries without the effects of covariates, and with past-only ones as targets."""
-        data = data if data is None or self.effects is None else Adjusted(data, self.effects)
-        return data if data is None or not self.num_past else WithPast(data)
+        if data is not None and self.effects is not None:
+            data = Cached(Map(self.effects.adjusted, data))  # pyright: ignore[reportArgumentType]
+        return data if data is None or not self.num_past else Map(with_past, data)
 
     def for_data(
         self, data: Any, use_feat_static_cat: bool, from_predictor: StateSpacePredictor | None

@@ -21,13 +21,13 @@ from tsforecast.data.magnitude import find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.direct import ALONE, Directs
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
-from tsforecast.forecasting.far_values import far_values, refuse_far_future, some
+from tsforecast.forecasting.far_values import NAMED, far_values, refuse_far_future
 from tsforecast.forecasting.lengths import history_by_frequency
 from tsforecast.forecasting.ragged import without_ragged_end
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.component_names import longest_cycle
 from tsforecast.models.parts.units import FARTHEST
-from tsforecast.wording import counted
+from tsforecast.wording import counted, some
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -286,7 +286,7 @@ class Histories:
                     "no value in the history of %d series (%s): the forecast is the model's prior, with location 0 and "
                     "scale 1, which may be far from what the series is like; give values, or leave it out",
                     len(names),
-                    some(list(names)),
+                    some(list(names), NAMED),
                 )
 
     def warn(self) -> None:
@@ -296,5 +296,5 @@ class Histories:
                 "values more than %g times the scale of their series away from its centre count as missing (%s): "
                 "correct them, or filter the history anew if the series has grown so much",
                 FARTHEST,
-                some(list(self.far)),
+                some(list(self.far), NAMED),
             )

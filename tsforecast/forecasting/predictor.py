@@ -376,23 +376,20 @@ def with_prediction_length(predictor: StateSpacePredictor, prediction_length: in
     Raises:
         ValueError: If it is of series with clocks of their own, whose forecasts have no steps.
     """
-    old = predictor._histories().transform
-    assert isinstance(old, Prepare)
-    transform = _prepared(old, prediction_length, old.effects)
+    transform = _prepared(predictor, prediction_length=prediction_length)
     return _changed(predictor, input_transform=transform, prediction_length=prediction_length)
 
 
 def with_effects(predictor: StateSpacePredictor, effects: Effects | None) -> StateSpacePredictor:
     """Return a predictor of the same weights behind other effects of covariates; None for none."""
-    old = predictor.histories().transform
-    assert isinstance(old, Prepare)
-    return _changed(predictor, input_transform=_prepared(old, old.prediction_length, effects))
-
-
-def _prepared(old: Prepare, prediction_length: int, effects: Effects | None) -> Prepare:
-    sizes = (old.cardinality.tolist(), old.static_units.tolist(), old.dynamic_units.tolist(), old.num_targets)
     record = None if effects is None else effects.record
-    return Prepare(prediction_length, list(old.seasons), list(old.index), *sizes, record, old.num_past)
+    return _changed(predictor, input_transform=_prepared(predictor, effects=record))
+
+
+def _prepared(predictor: StateSpacePredictor, **others: Any) -> Prepare:
+    """Return the transformation of a predictor with other arguments."""
+    old: Any = predictor._histories().transform
+    return Prepare(**{**old.__init_args__, **others})
 
 
 def _changed(predictor: StateSpacePredictor, **others: Any) -> StateSpacePredictor:

@@ -10,7 +10,6 @@ constructor declares.
 """
 
 import inspect
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import torch
 
 from tsforecast.data.transform import Prepare
 from tsforecast.forecasting.timed_batches import Clock
-from tsforecast.io.files import replace_file
+from tsforecast.io.files import write_json
 from tsforecast.io.reading import fits, has_fields, read_json
 from tsforecast.io.tensors import load_tensors, save_tensors
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
@@ -39,9 +38,6 @@ _GRID, _CLOCK = "grid", "clock"
 _MODELS: dict[str, Mapping[str, type[AbstractForecaster]]] = {_GRID: MODELS, _CLOCK: TIMED}
 _OF_CLOCK = {"items": list[str], "dynamic_units": list[list[float]]}
 _NAMED = 3  # weights that a message names
-# Folders of series with clocks of their own had a record of this name, format and order before.
-_OLDER, _OLDER_WEIGHTS, _OLDER_FORMAT = "irregular.json", "weights.pt", 2
-_OF_OLDER = ("horizon", "columns", "categories", "targets")
 
 
 def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor: Any) -> None:
@@ -78,8 +74,7 @@ def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor:
         "predictor": {n: plain(getattr(predictor, n)) for n in declared(type(predictor)) if n not in _NOT_SAVED},
     }
     save_tensors(net.state_dict(), folder / WEIGHTS)
-    with replace_file(folder / RECORD) as temporary:
-        temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(folder / RECORD, record, allow_nan=False)
 
 
 def read_parts(
@@ -96,11 +91,10 @@ def read_parts(
         FileNotFoundError: If there is no such folder or file.
         ValueError: If it is damaged, of another program or of another format.
     """
-    is_older = (folder / _OLDER).is_file()
-    path = folder / (_OLDER if is_older else RECORD)
+    path = folder / RECORD
     if not path.is_file():
         raise FileNotFoundError(f"expected a saved predictor in {folder}: there is no {path}")
-    record = _checked_record(path, _renewed(read_json(path)))
+    record = _checked_record(path, read_json(path))
     is_timed = record["time"] == _CLOCK
     device = torch.device("cpu") if is_timed else device
     model, preparation = _MODELS[record["time"]][record["model"]], record["preparation"]
@@ -111,7 +105,7 @@ def read_parts(
         raise ValueError(f"{path}, preparation: expected {listed(_OF_CLOCK)} of a clock, got {preparation!r:.80}")
     kept = {name: parameter for name, parameter in declared(predictor).items() if name not in _NOT_SAVED}
     check_arguments(path, "predictor", record["predictor"], predictor.__name__, kept)
-    weights = load_tensors(folder / (_OLDER_WEIGHTS if is_older else WEIGHTS), device)
+    weights = load_tensors(folder / WEIGHTS, device)
     try:
         with torch.device("meta"):  # sizes beyond any memory cost nothing there
             expected = make_model(model, **record["hyperparameters"]).state_dict()
@@ -135,19 +129,6 @@ def differing(given: Iterable[str], expected: Iterable[str]) -> str:
         return ""
     found = f"lack {listed(lacking[:_NAMED])}" if lacking else f"have {listed(more[:_NAMED])} besides"
     return f": they {found}, and so are of another version of tsforecast"
-
-
-def _renewed(record: Any) -> Any:
-    """Return the record of an older folder of series with clocks of their own in the form of today; others as it is."""
-    if isinstance(record, dict) and record.get("tsforecast_format") == _OLDER_FORMAT:
-        parts = {"preparation": tuple(_OF_CLOCK), "predictor": _OF_OLDER}
-        found = {part: {name: record[name] for name in names if name in record} for part, names in parts.items()}
-        record = {**record, **found, "tsforecast_format": FORMAT, "time": _CLOCK}
-    own = record.get("predictor") if isinstance(record, dict) and record.get("time") == _CLOCK else None
-    if isinstance(own, dict) and "horizon" in own:
-        kept = {name: own[name] for name in own if name not in ("horizon", "targets")}
-        record = {**record, "predictor": {"batch_size": 32, **kept, "prediction_length": own["horizon"], "freq": "ns"}}
-    return record
 
 
 def _checked_record(path: Path, record: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -10,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tsforecast.io.locks import claim, is_free, lock_open_file, release
 
@@ -50,6 +51,21 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     finally:
         release(handle)
         temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, contents: Any, **options: Any) -> None:
+    """Writes a file of JSON, whole or not at all.
+
+    Args:
+        path: Of the file.
+        contents: Plain values.
+        options: Of `json.dumps`.
+
+    Raises:
+        OSError: As `replace_file` does.
+    """
+    with replace_file(path) as temporary:
+        temporary.write_text(json.dumps(contents, indent=1, **options) + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """The beginning of a store: every series is filtered once."""
 
-import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +19,7 @@ from tsforecast.data.windows import first_value
 from tsforecast.forecasting.adaptation import Adaptation
 from tsforecast.forecasting.live_beliefs import join
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
-from tsforecast.io.files import folder_checksum, remove_leftovers, replace_file, replace_folder
+from tsforecast.io.files import folder_checksum, remove_leftovers, replace_folder, write_json
 from tsforecast.io.locks import LOCK, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.live.description import STORE, Description, new_identity
@@ -97,7 +96,7 @@ def begin_store(
             model.freq,
             prediction_length or model.prediction_length,
             list(targets),
-            _two_seasons(model) if warm_up is None else warm_up,
+            min(max(2 * model.histories().net.data.season, 10), 64) if warm_up is None else warm_up,
             seed,
             {} if adaptation is None else asdict(adaptation),
         )
@@ -120,10 +119,6 @@ def _work_folder(path: Path) -> Path:
     return work
 
 
-def _two_seasons(model: StateSpacePredictor) -> int:
-    return min(max(2 * model.histories().net.data.season, 10), 64)
-
-
 def _filtered_parts(work: Path, engine: Engine, model: StateSpacePredictor, sources: Sequence[Source]) -> Rows:
     """Return rows of all series; each part is written once, and read where an earlier call has written it."""
     numbered = list(enumerate(sources))
@@ -131,7 +126,8 @@ def _filtered_parts(work: Path, engine: Engine, model: StateSpacePredictor, sour
         part = work / f"part-{number:05d}"
         if not part.exists():
             entries = list(source.entries())
-            _keep_place(work, entries)
+            if entries and not (work / _PLACE).exists():  # by the first series a service dates all forecasts
+                write_json(work / _PLACE, place_of(entries[0].get("info")))
             write_rows(part, _filtered(engine, model, entries), 0)
     rows = engine.empty()
     for number, _ in numbered:
@@ -152,13 +148,6 @@ def _finish(path: Path, work: Path, predictor: Path, about: Description, rows: R
         about = replace(about, stamp=read_json(work / _PLACE))
     finish(path, about, rows, learning)
     shutil.rmtree(work)
-
-
-def _keep_place(work: Path, entries: Sequence[dict[str, Any]]) -> None:
-    """Writes the place of a time stamp in its step, by the first series; a service dates all forecasts by it."""
-    if entries and not (work / _PLACE).exists():
-        with replace_file(work / _PLACE) as temporary:
-            temporary.write_text(json.dumps(place_of(entries[0].get("info"))), encoding="utf-8")
 
 
 def _filtered(engine: Engine, predictor: StateSpacePredictor, entries: Iterable[dict[str, Any]]) -> Rows:
@@ -233,8 +222,7 @@ def _keep_plan(path: Path, about: Description, sources: Sequence[Source]) -> Non
     }
     kept = path / WORK / _PLAN
     if not kept.is_file():
-        with replace_file(kept) as temporary:
-            temporary.write_text(json.dumps(plan) + "\n", encoding="utf-8")
+        write_json(kept, plan)
         return
     before = read_json(kept)
     if other := [name for name in plan if not isinstance(before, dict) or before.get(name) != plan[name]]:

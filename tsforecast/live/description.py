@@ -1,19 +1,16 @@
 """The description of a store, as its file store.json says."""
 
-import json
 import re
 import secrets
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tsforecast.data.calendar.stamps import BEGINNING, saved_place
-from tsforecast.io.files import replace_file
 from tsforecast.io.reading import has_fields, read_json
 
 STORE = "store.json"
 FORMAT = 3
-_BEFORE = 2  # the format before, which is read
 _FIELDS = {
     "identity": str, "predictor": str, "freq": str, "prediction_length": int, "targets": list[str], "warm_up": int,
     "seed": int,
@@ -66,23 +63,16 @@ def read_description(path: Path) -> Description:
     if not (path / STORE).is_file():
         raise ValueError(f"{path} is no store, or not finished: it has no {STORE}; run `tsforecast live init` (again)")
     saved = read_json(path / STORE)
-    if isinstance(saved, dict) and isinstance(saved.get("format"), int) and saved["format"] not in (_BEFORE, FORMAT):
+    if isinstance(saved, dict) and isinstance(saved.get("format"), int) and saved["format"] != FORMAT:
         raise ValueError(
-            f"{path}: expected format {_BEFORE} or {FORMAT}, got {saved['format']}; make the store anew, or serve it "
-            "with the version that wrote it"
+            f"{path}: expected format {FORMAT}, got {saved['format']}; make the store anew, or serve it with the "
+            "version that wrote it"
         )
     is_whole = has_fields(saved, {"format": int} | _FIELDS) and isinstance(saved.get("adaptation"), dict)
     if not is_whole or not re.fullmatch("[0-9a-f]{32}", saved["identity"]):
         raise ValueError(f"{path / STORE} is damaged: expected {', '.join(_FIELDS)}; restore the file")
     stamp = list(saved_place(saved.get("stamp", list(BEGINNING))))
     return Description(**{name: saved[name] for name in (*_FIELDS, "adaptation", "format")}, stamp=stamp)
-
-
-def describe(path: Path, about: Description) -> None:
-    """Writes the description of a store."""
-    with replace_file(path / STORE) as temporary:
-        text = json.dumps(asdict(replace(about, format=FORMAT)), indent=1)
-        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def new_identity() -> str:

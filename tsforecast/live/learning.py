@@ -68,7 +68,7 @@ class Learning:
             known: Series before it.
         """
         parts = np.maximum((steps.ordinals - self.begin) // self.length, 0)
-        end = Steps(0, [], *(array[:0] for array in _arrays(steps)))
+        end = steps.some(slice(0))
         for number, part in enumerate(steps.split(parts, known)):
             if number:
                 yield end
@@ -151,7 +151,3 @@ def steps_kept(adaptive: AdaptivePredictor) -> int:
             "whole past: train it with a context_length"
         )
     return past + adaptive.prediction_length
-
-
-def _arrays(steps: Steps) -> tuple[NDArray[Any], ...]:
-    return steps.rows, steps.ordinals, steps.sequences, steps.values, steps.covariates

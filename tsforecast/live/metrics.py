@@ -56,13 +56,13 @@ class _OfOwner(Collector):
         store, tally = self.owner.store, self.owner.tally
         observations = CounterMetricFamily("tsforecast_observations", "Observations by outcome", labels=["outcome"])
         for outcome in OUTCOMES:
-            observations.add_metric([outcome], tally.outcomes.get(outcome, 0))
+            observations.add_metric([outcome], tally[outcome])
         yield observations
         counters = {
-            "tsforecast_micro_batches": ("Micro-batches", tally.batches),
-            "tsforecast_series_forecast": ("Forecasts, each of a series", tally.forecasts),
-            "tsforecast_snapshots": ("Snapshots", tally.snapshots),
-            "tsforecast_busy_seconds": ("Seconds in which the owner of the beliefs worked", tally.busy_seconds),
+            "tsforecast_micro_batches": ("Micro-batches", tally["batches"]),
+            "tsforecast_series_forecast": ("Forecasts, each of a series", tally["forecasts"]),
+            "tsforecast_snapshots": ("Snapshots", tally["snapshots"]),
+            "tsforecast_busy_seconds": ("Seconds in which the owner of the beliefs worked", self.owner.busy_seconds),
             "tsforecast_far_values": ("Values too far from their series, which count as missing", store.far),
         }
         for name, (text, value) in counters.items():

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from tsforecast.data.calendar.stamps import saved_place
 from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
-from tsforecast.io.files import folder_checksum, remove_leftovers
+from tsforecast.io.files import folder_checksum, remove_leftovers, write_json
 from tsforecast.io.locks import lock_folder
-from tsforecast.live.description import STORE, Description, describe, read_description
+from tsforecast.live.description import STORE, Description, read_description
 from tsforecast.live.engine import Engine
 from tsforecast.live.learning import Learning, steps_kept
 from tsforecast.live.rows import Rows
@@ -72,4 +73,4 @@ def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Le
 def finish(path: Path, about: Description, rows: Rows, learning: Learning | None = None) -> None:
     """Writes a new store with its model already in place; store.json comes last."""
     write_state(path, about, rows, 0, learning)
-    describe(path, about)
+    write_json(path / STORE, asdict(about))

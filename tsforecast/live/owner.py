@@ -4,7 +4,7 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -15,7 +15,6 @@ import numpy as np
 from tsforecast.live.room import Room
 from tsforecast.live.rules import Observations, Pending
 from tsforecast.live.store import FullError, Store, StoreError
-from tsforecast.live.tally import Tally
 from tsforecast.live.wanted import TOGETHER, Found, Wanted, found_of, futures_of
 
 log = logging.getLogger(__name__)
@@ -62,7 +61,8 @@ class Owner:
         self, store: Store, *, batch: int = 1024, waiting: int = 200_000, snapshot_every: int = 1_000_000
     ) -> None:
         self.store = store
-        self.tally = Tally()
+        self.tally: Counter[str] = Counter()  # observations by outcome, and what was made of them
+        self.busy_seconds = 0.0
         self._batch, self._most_waiting, self._snapshot_every = batch, waiting, snapshot_every
         self._room = Room(batch)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -145,7 +145,7 @@ class Owner:
             start = time.perf_counter()
             self._do(jobs)
             self._snapshot(self._snapshot_every)
-            self.tally.busy_seconds += time.perf_counter() - start
+            self.busy_seconds += time.perf_counter() - start
 
     def _next(self, *, wait: bool) -> tuple[list[_Job], bool]:
         """Takes the jobs that are there as far as they go together, and whether none comes any more."""
@@ -241,13 +241,13 @@ class Owner:
         if self.store.number > before:  # else all of them had been seen before
             is_full = not all(job.work.is_done for job in jobs)  # pyright: ignore
             self._room.follow(time.thread_time() - start, is_full=is_full)
-        self.tally.batches += 1
+        self.tally["batches"] += 1
         for job in jobs:
             assert isinstance(job.work, Pending)
             if not job.work.is_done:
                 self._large.append(job)
                 continue
-            self.tally.count(job.work.outcomes)
+            self.tally.update(job.work.outcomes)
             job.answer.set_result(job.work.outcomes)
 
     def _forecast_on(self, job: _Job) -> None:
@@ -276,7 +276,7 @@ class Owner:
         forecasts = self.store.engine.forecasts(
             self.store.rows, rows, first.steps, future, covariates, first.num_samples
         )
-        self.tally.forecasts += len(forecasts)
+        self.tally["forecasts"] += len(forecasts)
         answers = [found_of(forecast, first) for forecast in forecasts]
         ends = np.cumsum([len(one.items) for one in wanted]).tolist()
         return [answers[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
@@ -286,7 +286,7 @@ class Owner:
             return
         try:
             self.store.snapshot()
-            self.tally.snapshots += 1
+            self.tally["snapshots"] += 1
             self._after = 0
         except (OSError, StoreError) as error:
             self._after = 2 * self.store.since_snapshot

@@ -69,8 +69,6 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
     for name, array in arrays.items():
         like = expected[name]
         is_row = name.startswith("part") or name in (*_PER_ROW, "name_sizes")
-        if array.dtype == np.float32 and like.dtype == np.float64:  # of a store that had less digits
-            arrays[name] = array = array.astype(np.float64)
         if array.dtype != like.dtype or array.shape[1:] != like.shape[1:] or (is_row and len(array) != count):
             raise ValueError(f"{folder}: {name} is of another model, or damaged")
     known = Rows(

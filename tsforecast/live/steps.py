@@ -1,7 +1,9 @@
 """A micro-batch: observations that are applied together, and their form in the log."""
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import orjson
@@ -36,6 +38,15 @@ class Steps:
     values: NDArray[np.float64]
     covariates: NDArray[np.float64]
 
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Return what there is of each observation."""
+        return self.rows, self.ordinals, self.sequences, self.values, self.covariates
+
+    def some(self, places: Any, names: Sequence[str] = ()) -> "Steps":
+        """Return the observations at some places, with names of series that begin with them."""
+        return Steps(self.number, list(names), *(array[places] for array in self.arrays))
+
     def fits(self, known: Rows) -> bool:
         """Return whether series and numbers are such as the rows have, and no observation lies before its series."""
         count = len(known) + len(self.names)
@@ -61,21 +72,18 @@ class Steps:
         moved[order] = np.arange(len(order))
         rows = self.rows.copy()
         rows[new >= 0] = known + moved[new[new >= 0]]
-        pieces = []
-        for part in range(int(parts.max()) + 1):
-            some = parts == part
-            arrays = {name: getattr(self, name)[some] for name in ("ordinals", "sequences", "values", "covariates")}
-            names = [self.names[place] for place in order if begin[place] == part]
-            pieces.append(Steps(self.number, names, rows[some], **arrays))
-        return pieces
+        renumbered = replace(self, rows=rows)
+        return [
+            renumbered.some(parts == part, [self.names[place] for place in order if begin[place] == part])
+            for part in range(int(parts.max()) + 1)
+        ]
 
     def to_bytes(self) -> bytes:
         """Return the form in the log."""
         count, targets = self.values.shape
         names = orjson.dumps(self.names)
         head = _HEAD.pack(self.number, count, targets, self.covariates.shape[1], len(names))
-        arrays = (self.rows, self.ordinals, self.sequences, self.values, self.covariates)
-        return b"".join([head, names, *(array.tobytes() for array in arrays)])
+        return b"".join([head, names, *(array.tobytes() for array in self.arrays)])
 
     @classmethod
     def from_bytes(cls, contents: bytes) -> "Steps":

@@ -22,11 +22,11 @@ from tsforecast.io.files import is_full
 from tsforecast.live import count as counting
 from tsforecast.live import log as logs
 from tsforecast.live.count import Count
-from tsforecast.live.description import FORMAT, Description, describe
+from tsforecast.live.description import Description
 from tsforecast.live.engine import Engine
 from tsforecast.live.learning import Learning, Learnt
 from tsforecast.live.moved import Moved
-from tsforecast.live.places import count_of, first_before, log_of, read_before, remove_others, snapshot_of
+from tsforecast.live.places import count_of, log_of, remove_others, snapshot_of
 from tsforecast.live.rows import Rows
 from tsforecast.live.rules import APPLIED, Observations, Pending, Rules
 from tsforecast.live.snapshot import read_learnt, read_rows, write_rows
@@ -199,10 +199,6 @@ class Store:
 
     def _read(self) -> tuple[logs.Log, Count]:
         """Reads the current snapshot, and applies the acknowledged part of the log to it."""
-        if self.about.format != FORMAT:
-            if not count_of(self.path).exists():
-                self._convert()
-            describe(self.path, self.about)  # last, so that a conversion that was stopped is begun again
         count = Count(count_of(self.path), self.about.key)
         first, end = count.first, count.end
         self._restore(first)
@@ -218,16 +214,6 @@ class Store:
             count.write(first, end)
         remove_others(self.path, first)
         return opened, count
-
-    def _convert(self) -> None:
-        """Writes a store of the format before as one of this."""
-        first = first_before(self.path)
-        self._restore(first)
-        path = log_of(self.path, first)
-        for contents in read_before(path, self.about.key, first):
-            self._replay(contents, path, first)
-        write_state(self.path, self.about, self.rows, self.number, self.learning)
-        log.info("%s: format %d from now on; older versions do not read it", self.path, FORMAT)
 
     def _restore(self, first: int) -> None:
         """Takes the contents of a snapshot."""

@@ -9,7 +9,6 @@ gathered from all runs, sorted, checked and written. Until the survey is there, 
 - bucket-00000.json: what the survey says of a bucket that is written
 """
 
-import json
 import logging
 import shlex
 import shutil
@@ -31,7 +30,7 @@ from tsforecast.data.tables.dataframes import as_lists, columns_of
 from tsforecast.data.tables.parts import Form, find_form, read_parts
 from tsforecast.data.tables.roles import ACROSS_TARGET, Columns
 from tsforecast.data.tables.table import Table
-from tsforecast.io.files import remove_leftovers, replace_file
+from tsforecast.io.files import remove_leftovers, replace_file, write_json
 from tsforecast.io.locks import LOCK, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, warnings_only
@@ -181,8 +180,7 @@ def _planned(folder: Path, plan: dict[str, Any], first: Path, given: Columns) ->
         _refuse_other_plan(folder, before, plan)
         return Form(columns_of(before["form"]), StampForm(*before["stamps"]))
     form = find_form(first, given, FIRST)
-    with replace_file(path) as temporary:
-        temporary.write_text(json.dumps(plan | {"form": as_lists(form.columns), "stamps": form.stamps}))
+    write_json(path, plan | {"form": as_lists(form.columns), "stamps": form.stamps})
     return form
 
 
@@ -199,8 +197,7 @@ def _scatter(work: Path, number: int, path: Path, form: Form, columns: Columns, 
     if held:
         _write_run(work / f"run-{number:05d}-{runs:05d}.arrow", held, buckets)
         runs += 1
-    with replace_file(work / f"input-{number:05d}.json") as temporary:
-        temporary.write_text(json.dumps({"runs": runs, "rows": rows}))
+    write_json(work / f"input-{number:05d}.json", {"runs": runs, "rows": rows})
 
 
 def _canonical(table: Table, stamps: StampForm, columns: Columns) -> pa.Table:

@@ -1,6 +1,5 @@
 """The second half of bucketing: each bucket is gathered from all runs, checked and written."""
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.tables.series import series_of
 from tsforecast.data.tables.table import Table
 from tsforecast.io.binary import is_parquet
-from tsforecast.io.files import checksum, replace_file
+from tsforecast.io.files import checksum, replace_file, write_json
 from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, warnings_only
 from tsforecast.wording import listed, option
@@ -102,8 +101,7 @@ def _gathered(
         with replace_file(path) as temporary:
             parquet.write_table(cells, temporary, compression="zstd", use_dictionary=named)  # pyright: ignore[reportArgumentType]
         record |= {"size": path.stat().st_size, "sha256": checksum(path)}
-    with replace_file(note) as temporary:
-        temporary.write_text(json.dumps(record))
+    write_json(note, record)
     return record
 
 

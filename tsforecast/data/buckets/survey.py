@@ -5,7 +5,6 @@ and `timestamp`, and the targets, covariates and static columns under their name
 and time stamp. The survey says what all buckets have in common, and has the checksum of each.
 """
 
-import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import pandas as pd
 from tsforecast.data.buckets.tally import Tally, tally_of
 from tsforecast.data.calendar.frequency import period_alias, to_period
 from tsforecast.data.tables.roles import Columns
-from tsforecast.io.files import replace_file
+from tsforecast.io.files import write_json
 from tsforecast.io.reading import MOST_RECORD, fits, has_fields, read_json
 from tsforecast.wording import listed
 
@@ -127,9 +126,7 @@ def bucket_name(number: int) -> str:
 
 def write_survey(folder: Path, survey: Survey) -> None:
     """Writes survey.json, whole or not at all."""
-    contents = {"format": FORMAT, **asdict(survey), "tally": survey.tally.as_json()}
-    with replace_file(folder / SURVEY) as temporary:
-        temporary.write_text(json.dumps(contents, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / SURVEY, {"format": FORMAT, **asdict(survey), "tally": survey.tally.as_json()})
 
 
 def read_survey(folder: Path) -> Survey:

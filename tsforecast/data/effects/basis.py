@@ -268,13 +268,9 @@ def _basis(
         return None
     own = [k for k, one in enumerate(signals) if one.knots and not one.half_life]
     pairs = [(a, b) for a in own for b in own if a < b] if paired else []
-    knots = {k: _coarse(signals[k].knots) for k in own}
+    # Fewer knots with the same ends.
+    knots = {k: tuple(np.quantile(signals[k].knots, np.linspace(0, 1, _PAIR_KNOTS)).tolist()) for k in own}
     return Basis(freq, tuple(signals), by_hour, tuple((a, b, knots[a], knots[b]) for a, b in pairs))
-
-
-def _coarse(knots: tuple[float, ...]) -> tuple[float, ...]:
-    """Return fewer knots with the same ends."""
-    return tuple(np.quantile(knots, np.linspace(0, 1, _PAIR_KNOTS)).tolist())
 
 
 def _width(basis: Basis) -> Iterator[int]:

@@ -1,15 +1,12 @@
 """Effects that were taken from targets, on their way back into forecasts."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tsforecast.data.effects.effects import Effects
 from tsforecast.data.effects.link import moved, restored
 
 Array = NDArray[np.float64]
@@ -65,25 +62,3 @@ class Taken:
                 own = own + torch.randn(size, generator=generator, dtype=torch.float64).numpy() @ self.doubt[k].T
             found.append(restored(path, own if path.ndim == 2 else own[..., None], link))
         return found
-
-
-class Adjusted:
-    """Entries without their effects, each made once: a training walks through them many times.
-
-    Args:
-        entries: GluonTS data entries.
-        effects: Which are taken from their targets.
-    """
-
-    def __init__(self, entries: Iterable[dict[str, Any]], effects: Effects) -> None:
-        self._entries, self._effects = entries, effects
-
-    @cached_property
-    def _adjusted(self) -> list[dict[str, Any]]:
-        return [self._effects.adjusted(entry) for entry in self._entries]
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._adjusted)
-
-    def __len__(self) -> int:
-        return len(self._adjusted)

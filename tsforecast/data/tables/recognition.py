@@ -80,7 +80,7 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns
         target = left[0]
     if not stamps:
         raise ValueError(_no_timestamp(path, names))
-    if not target and not (columns.item or items or others) and _is_numbered(sample, left):
+    if not target and not (columns.item or items or others) and numbered(left) and all_numbers(sample[left]):
         return _resolve_wide(path, names, replace(columns, wide=True, target=left), stamps), []
     if not target:
         raise ValueError(_no_target(path, sample, names, left, columns.items or items))
@@ -179,10 +179,6 @@ def _hours_beside(sample: pd.DataFrame, dates: str, names: list[str]) -> str | N
     steps = np.diff(hours)
     counted = np.isin(hours, range(25)).all() and np.isin(steps, (0, 1, -23)).all()
     return hour if counted and (steps == 1).any() else None
-
-
-def _is_numbered(sample: pd.DataFrame, names: list[str]) -> bool:
-    return numbered(names) and all_numbers(sample[names])
 
 
 def _resolve_wide(path: Path, names: list[str], columns: Columns, stamps: list[str]) -> Columns:
