@@ -72,7 +72,7 @@ class LinearRewards(AbstractIndependentRewards[Heads]):
         if isinstance(self.weight_drift, NoDrift):
             return head
         if isinstance(self.weight_drift, BayesianForgetting):
-            return self._regression().forget(head, 1 - (1 - self.weight_drift.rate) ** (1 / self.weight_drift.typical))
+            return self._regression().forget(head, float(1 - self.weight_drift.kept(1.0)))
         prior = self._regression().init()
         moved = self.weight_drift(Full(), Gaussian(head.mean, head.cov), Gaussian(prior.mean, prior.cov), 1.0)
         return dataclasses.replace(head, mean=moved.mean, cov=moved.cov)
