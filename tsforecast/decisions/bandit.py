@@ -210,7 +210,7 @@ class Bandit:
         with torch.no_grad():
             found = self.model.expect(self.standing.state, row)
         shift, scale = self.standing.units.tolist()
-        return ArmRewards(found.mean * scale + shift, found.sd * scale)
+        return dataclasses.replace(found, mean=found.mean * scale + shift, sd=found.sd * scale)
 
     def _learn(self, row: Tensor, arm: int, reward: float, statistics: Statistics, waiting: Waiting) -> None:
         now = self.standing

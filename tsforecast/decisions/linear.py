@@ -2,23 +2,19 @@
 
 import dataclasses
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from scipy import stats
 from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import cholesky, symmetrise
-from tsforecast.core.torch_internals import standard_gamma
 from tsforecast.decisions.buffer import Buffer
 from tsforecast.decisions.rewards import (
-    AbstractRewards,
+    AbstractIndependentRewards,
     ArmRewards,
     Context,
     Interactions,
     Reward,
-    above_zero,
     learn_in_turn,
 )
 from tsforecast.learners.beliefs.full import Full
@@ -26,11 +22,10 @@ from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamm
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
 
 Heads = tuple[NormalInverseGamma, ...]  # one for each arm
-_NODES = 200  # of the integral of a duel
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearRewards(AbstractRewards[Heads]):
+class LinearRewards(AbstractIndependentRewards[Heads]):
     """y = w_a' (x, 1) + N(0, s2_a) with a normal-inverse-gamma prior for each arm; exact, O(D^2) a step.
 
     Riquelme et al. (2018); "Efficient Online Bayesian Inference for Neural Bandits", section 2.1.
@@ -77,7 +72,7 @@ class LinearRewards(AbstractRewards[Heads]):
         if isinstance(self.weight_drift, NoDrift):
             return head
         if isinstance(self.weight_drift, BayesianForgetting):
-            return self._regression().forget(head, 1 - (1 - self.weight_drift.rate) ** (1 / self.weight_drift.typical))
+            return self._regression().forget(head, float(1 - self.weight_drift.kept(1.0)))
         prior = self._regression().init()
         moved = self.weight_drift(Full(), Gaussian(head.mean, head.cov), Gaussian(prior.mean, prior.cov), 1.0)
         return dataclasses.replace(head, mean=moved.mean, cov=moved.cov)
@@ -86,23 +81,9 @@ class LinearRewards(AbstractRewards[Heads]):
         """Return x' m and sqrt(b / a x' S x)."""
         return expect_heads(state, with_one(context), spread)
 
-    def draw(self, state: Heads, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Draw x' w: arms are independent, so that this is as good as drawing all weights."""
-        return draw_heads(state, with_one(context), generator)
-
-    def sample(
-        self, state: Heads, context: Context, number: int, generator: torch.Generator
-    ) -> Float[Tensor, "draw arm"]:
-        """Draw several times at once."""
-        return sample_heads(state, with_one(context), number, generator)
-
-    def duel(self, state: Heads, context: Context, first: int, second: int) -> float | None:
-        """Return the probability that follows from two Student laws."""
-        return duel_heads(state, with_one(context), first, second)
-
 
 @dataclasses.dataclass(frozen=True)
-class WindowRewards(AbstractRewards[Buffer]):
+class WindowRewards(AbstractIndependentRewards[Buffer]):
     """`LinearRewards` given the last rounds alone: the plain way to follow a drift.
 
     Attributes:
@@ -137,28 +118,12 @@ class WindowRewards(AbstractRewards[Buffer]):
         """Return the window with its rewards in the new units."""
         return state.rescale(shift, scale)
 
-    def _heads(self, state: Buffer) -> Heads:
-        seen = state.interactions()
-        prior = regression(self.features + 1, self.variance, self.shape, self.rate)
-        return fit_heads((prior.init(),) * self.arms, with_one(seen.contexts), seen)
-
     def expect(self, state: Buffer, context: Context, spread: bool = True) -> ArmRewards:
         """Return the moments given the window, fitted as a whole."""
-        return expect_heads(self._heads(state), with_one(context), spread)
-
-    def draw(self, state: Buffer, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Draw x' w given the window."""
-        return draw_heads(self._heads(state), with_one(context), generator)
-
-    def sample(
-        self, state: Buffer, context: Context, number: int, generator: torch.Generator
-    ) -> Float[Tensor, "draw arm"]:
-        """Draw several times at once."""
-        return sample_heads(self._heads(state), with_one(context), number, generator)
-
-    def duel(self, state: Buffer, context: Context, first: int, second: int) -> float | None:
-        """Return the probability that follows from two Student laws."""
-        return duel_heads(self._heads(state), with_one(context), first, second)
+        seen = state.interactions()
+        prior = regression(self.features + 1, self.variance, self.shape, self.rate)
+        heads = fit_heads((prior.init(),) * self.arms, with_one(seen.contexts), seen)
+        return expect_heads(heads, with_one(context), spread)
 
 
 def regression(size: int, variance: float, shape: float, rate: float) -> ConjugateRegression:
@@ -232,47 +197,13 @@ def rescale_heads(heads: Heads, variance: float, rate: float, shift: float, scal
 
 
 def expect_heads(heads: Heads, x: Float[Tensor, " feature"], spread: bool = True) -> ArmRewards:
-    """Return the mean reward of each arm, and its standard deviation."""
+    """Return the law of x' w of each arm.
+
+    It is Student's, with 2 a degrees of freedom around x' m and the scale sqrt(b / a x' S x).
+    """
     mean = torch.stack([x @ head.mean for head in heads])
     if not spread:
         return ArmRewards.certain(mean)
     variance = torch.stack([head.rate / head.shape * (x @ head.cov @ x) for head in heads])
-    return ArmRewards(mean, variance.clamp_min(0).sqrt())  # rounding may leave less than 0
-
-
-def draw_heads(heads: Heads, x: Float[Tensor, " feature"], generator: torch.Generator) -> Float[Tensor, " arm"]:
-    """Draw the noise variance of each arm, then its x' w."""
-    return sample_heads(heads, x, 1, generator)[0]
-
-
-def sample_heads(
-    heads: Heads, x: Float[Tensor, " feature"], number: int, generator: torch.Generator
-) -> Float[Tensor, "draw arm"]:
-    """Draw several times: the noise variance of each arm, then its x' w."""
-    mean = torch.stack([x @ head.mean for head in heads])
-    extent = torch.stack([x @ head.cov @ x for head in heads]).clamp_min(0)
-    shape, rate = (torch.stack([getattr(head, name) for head in heads]) for name in ("shape", "rate"))
-    noise = rate / standard_gamma(shape.expand(number, -1), generator)
-    return mean + (noise * extent).sqrt() * torch.randn(noise.shape, generator=generator, dtype=mean.dtype)
-
-
-def duel_heads(heads: Heads, x: Float[Tensor, " feature"], first: int, second: int) -> float:
-    """Return the probability that x' w of one arm is above that of another: an integral of two Student laws.
-
-    x' w of an arm has a Student law of 2 a degrees of freedom around x' m, with the scale sqrt(b / a x' S x).
-    """
-    laws = []
-    for head in (heads[first], heads[second]):
-        scale = (head.rate / head.shape * (x @ head.cov @ x)).clamp_min(0).sqrt().item()
-        laws.append((2 * head.shape.item(), (x @ head.mean).item(), scale))
-    (dof, mean, scale), (other_dof, other_mean, other_scale) = laws
-    if min(scale, other_scale) == 0:  # a law without a scale is a step: no integral over it
-        return above_zero(mean - other_mean, 0.0)
-    level = (np.polynomial.legendre.leggauss(_NODES)[0] + 1) / 2  # nodes from -1 to 1, as probabilities
-    weight = np.polynomial.legendre.leggauss(_NODES)[1] / 2
-    # Over levels of the narrower law, along which the other distribution function is smooth.
-    if scale <= other_scale:
-        seen = mean + scale * stats.t.ppf(level, dof)
-        return float(weight @ stats.t.cdf((seen - other_mean) / other_scale, other_dof))
-    seen = other_mean + other_scale * stats.t.ppf(level, other_dof)
-    return float(weight @ stats.t.sf((seen - mean) / scale, dof))
+    # Rounding may leave a variance below 0.
+    return ArmRewards(mean, variance.clamp_min(0).sqrt(), torch.stack([head.shape for head in heads]))

@@ -5,11 +5,17 @@ import functools
 from typing import ClassVar, TypeAlias
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from tsforecast.decisions.linear import with_one
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward, learn_in_turn
+from tsforecast.decisions.rewards import (
+    AbstractIndependentRewards,
+    ArmRewards,
+    Context,
+    Interactions,
+    Reward,
+    learn_in_turn,
+)
 from tsforecast.learners.batch.batch_posterior import AbstractBatchPosterior
 from tsforecast.learners.batch.expectation_propagation import EP
 from tsforecast.learners.batch.refitted import Refitted, RefittedLearner
@@ -21,7 +27,7 @@ Beliefs: TypeAlias = tuple[Refitted, ...]  # one for each arm
 
 
 @dataclasses.dataclass(frozen=True)
-class LogisticRewards(AbstractRewards[Beliefs]):
+class LogisticRewards(AbstractIndependentRewards[Beliefs]):
     """P(y = 1) = sigmoid(w_a' (x, 1)) with a belief N(w_a; m_a, S_a) for each arm: a logistic bandit.
 
     Every reward is filtered in O(D^2). After some rewards of an arm all of them are fitted again, by `batch`: FAB-COST
@@ -101,17 +107,3 @@ class LogisticRewards(AbstractRewards[Beliefs]):
             return ArmRewards.certain(mean)
         variance = torch.stack([x @ one.belief.cov @ x for one in state])
         return ArmRewards(mean, variance.clamp_min(0).sqrt())
-
-    def draw(self, state: Beliefs, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Draw logits: arms are independent, so that this is as good as drawing all weights."""
-        return self.expect(state, context).draw(generator)
-
-    def sample(
-        self, state: Beliefs, context: Context, number: int, generator: torch.Generator
-    ) -> Float[Tensor, "draw arm"]:
-        """Draw several times at once."""
-        return self.expect(state, context).sample(number, generator)
-
-    def duel(self, state: Beliefs, context: Context, first: int, second: int) -> float | None:
-        """Return the probability that follows from two independent Gaussians."""
-        return self.expect(state, context).duel(first, second)

@@ -13,16 +13,13 @@ from tsforecast.decisions.encoding import rescale_outputs
 from tsforecast.decisions.fitting import Descent, gradient_step
 from tsforecast.decisions.linear import (
     Heads,
-    draw_heads,
-    duel_heads,
     expect_heads,
     fit_heads,
     regression,
-    sample_heads,
 )
 from tsforecast.decisions.neural_linear import NeuralLinear, hidden
 from tsforecast.decisions.retrained import fit_to
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward
+from tsforecast.decisions.rewards import AbstractIndependentRewards, ArmRewards, Context, Interactions, Reward
 from tsforecast.learners.networks.layer_chain import LayerChain
 
 # Added to the diagonal of a matched covariance, which clipping leaves singular.
@@ -44,7 +41,7 @@ class Matched:
 
 
 @dataclasses.dataclass(frozen=True)
-class MatchedRewards(AbstractRewards[Matched]):
+class MatchedRewards(AbstractIndependentRewards[Matched]):
     """Likelihood matching: when features change, so does the prior, so that it says the same of the memory.
 
     In every round the network takes a plain gradient step on some rows of the memory, which holds the last rounds of
@@ -144,23 +141,6 @@ class MatchedRewards(AbstractRewards[Matched]):
         """Return the moments of the heads."""
         features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
         return expect_heads(state.model.heads, features, spread)
-
-    def draw(self, state: Matched, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Draw from the heads."""
-        features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
-        return draw_heads(state.model.heads, features, generator)
-
-    def sample(
-        self, state: Matched, context: Context, number: int, generator: torch.Generator
-    ) -> Float[Tensor, "draw arm"]:
-        """Draw several times at once."""
-        features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
-        return sample_heads(state.model.heads, features, number, generator)
-
-    def duel(self, state: Matched, context: Context, first: int, second: int) -> float | None:
-        """Return the probability that follows from two Student laws."""
-        features = hidden(self.network, state.model.weights, context.unsqueeze(0))[0]
-        return duel_heads(state.model.heads, features, first, second)
 
 
 def match(

@@ -12,16 +12,13 @@ from tsforecast.decisions.encoding import rescale_outputs
 from tsforecast.decisions.fitting import Descent
 from tsforecast.decisions.linear import (
     Heads,
-    draw_heads,
-    duel_heads,
     expect_heads,
     fit_heads,
     regression,
     rescale_heads,
-    sample_heads,
 )
 from tsforecast.decisions.retrained import AbstractRetrainedRewards, AbstractTrained, fit_to
-from tsforecast.decisions.rewards import ArmRewards, Context, Reward
+from tsforecast.decisions.rewards import AbstractIndependentRewards, ArmRewards, Context, Reward
 from tsforecast.learners.conjugate import ConjugateRegression
 from tsforecast.learners.networks.layer_chain import LayerChain
 
@@ -43,7 +40,7 @@ class NeuralLinear(AbstractTrained):
 
 
 @dataclasses.dataclass(frozen=True)
-class NeuralLinearRewards(AbstractRetrainedRewards[NeuralLinear]):
+class NeuralLinearRewards(AbstractIndependentRewards[NeuralLinear], AbstractRetrainedRewards[NeuralLinear]):
     """Features by a network, heads exact: neural-linear (Snoek et al. 2015; Riquelme et al. 2018).
 
     Every so many rounds the network, with an output for each arm, is trained on what is remembered. The regressions
@@ -127,27 +124,6 @@ class NeuralLinearRewards(AbstractRetrainedRewards[NeuralLinear]):
             mean = self.network(state.weights, context.unsqueeze(0))[0]
             return ArmRewards.certain(mean)
         return expect_heads(state.heads, hidden(self.network, state.weights, context.unsqueeze(0))[0], spread)
-
-    def draw(self, state: NeuralLinear, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Draw from the heads."""
-        if self.head == "network":
-            return self.expect(state, context).mean
-        return draw_heads(state.heads, hidden(self.network, state.weights, context.unsqueeze(0))[0], generator)
-
-    def sample(
-        self, state: NeuralLinear, context: Context, number: int, generator: torch.Generator
-    ) -> Float[Tensor, "draw arm"]:
-        """Draw several times at once."""
-        if self.head == "network":
-            return self.expect(state, context).mean.expand(number, -1)
-        features = hidden(self.network, state.weights, context.unsqueeze(0))[0]
-        return sample_heads(state.heads, features, number, generator)
-
-    def duel(self, state: NeuralLinear, context: Context, first: int, second: int) -> float | None:
-        """Return the probability that follows from two Student laws."""
-        if self.head == "network":
-            return self.expect(state, context).duel(first, second)
-        return duel_heads(state.heads, hidden(self.network, state.weights, context.unsqueeze(0))[0], first, second)
 
 
 def hidden(

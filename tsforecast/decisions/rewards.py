@@ -5,11 +5,16 @@ import dataclasses
 import math
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy import stats
 from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
+from tsforecast.core.torch_internals import standard_gamma
+
+_NODES = 200  # of the integral of a duel
 
 State = TypeVar("State")
 Context: TypeAlias = Float[Tensor, " feature"]
@@ -38,34 +43,46 @@ class Interactions:
 @register_record
 @dataclasses.dataclass(frozen=True)
 class ArmRewards:
-    """Expected rewards, and their standard deviations.
+    """Expected rewards, and their standard deviations: a law for each arm.
 
     Attributes:
         mean: Of the reward of each arm.
-        sd: Standard deviation of that mean, without the noise of a single reward.
+        sd: Standard deviation of that mean, without the noise of a single reward; the scale of a Student law.
+        shape: Half of the degrees of freedom of Student laws; None for Gaussians.
     """
 
     mean: Float[Tensor, " arm"]
     sd: Float[Tensor, " arm"]
+    shape: Float[Tensor, " arm"] | None = None
 
     @staticmethod
     def certain(mean: Float[Tensor, " arm"]) -> "ArmRewards":
         """Return expected rewards without a spread."""
         return ArmRewards(mean, torch.zeros_like(mean))
 
-    def draw(self, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Return a Gaussian draw, independent for each arm."""
-        return self.sample(1, generator)[0]
-
     def sample(self, number: int, generator: torch.Generator) -> Float[Tensor, "draw arm"]:
-        """Return Gaussian draws, independent for each arm."""
-        shape = (number, *self.mean.shape)
-        return self.mean + self.sd * torch.randn(shape, generator=generator, dtype=self.mean.dtype)
+        """Return draws, independent for each arm."""
+        sd = self.sd.expand(number, -1)
+        if self.shape is not None:  # a Student law is a Gaussian whose variance is drawn first
+            sd = sd * (self.shape / standard_gamma(self.shape.expand(number, -1), generator)).sqrt()
+        return self.mean + sd * torch.randn(sd.shape, generator=generator, dtype=self.mean.dtype)
 
     def duel(self, first: int, second: int) -> float:
         """Return the probability that a draw of one arm is above an independent draw of another."""
-        spread = math.hypot(self.sd[first].item(), self.sd[second].item())
-        return above_zero((self.mean[first] - self.mean[second]).item(), spread)
+        (mean, other_mean), (scale, other_scale) = (x[[first, second]].tolist() for x in (self.mean, self.sd))
+        if self.shape is None:
+            return above_zero(mean - other_mean, math.hypot(scale, other_scale))
+        if min(scale, other_scale) == 0:  # a law without a scale is a step: no integral over it
+            return above_zero(mean - other_mean, 0.0)
+        dof, other_dof = (2 * self.shape[[first, second]]).tolist()
+        nodes, weight = np.polynomial.legendre.leggauss(_NODES)
+        level = (nodes + 1) / 2  # nodes from -1 to 1, as probabilities
+        # Over levels of the narrower law, along which the other distribution function is smooth.
+        if scale <= other_scale:
+            seen = mean + scale * stats.t.ppf(level, dof)
+            return float(weight / 2 @ stats.t.cdf((seen - other_mean) / other_scale, other_dof))
+        seen = other_mean + other_scale * stats.t.ppf(level, other_dof)
+        return float(weight / 2 @ stats.t.sf((seen - mean) / scale, dof))
 
 
 class AbstractRewards(abc.ABC, Generic[State]):
@@ -170,6 +187,24 @@ class AbstractRewards(abc.ABC, Generic[State]):
             second: Another.
         """
         return None
+
+
+class AbstractIndependentRewards(AbstractRewards[State]):
+    """Rewards with the laws that `expect` returns, independent for each arm: as good to draw from as all weights."""
+
+    def draw(self, state: State, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
+        """Draw from the law of each arm."""
+        return self.sample(state, context, 1, generator)[0]
+
+    def sample(
+        self, state: State, context: Context, number: int, generator: torch.Generator
+    ) -> Float[Tensor, "draw arm"]:
+        """Draw several times at once."""
+        return self.expect(state, context).sample(number, generator)
+
+    def duel(self, state: State, context: Context, first: int, second: int) -> float | None:
+        """Return the probability that follows from the laws of both arms."""
+        return self.expect(state, context).duel(first, second)
 
 
 def above_zero(mean: float, sd: float) -> float:

@@ -11,7 +11,7 @@ from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.retrained import AbstractRetrainedRewards, AbstractTrained
-from tsforecast.decisions.rewards import ArmRewards, Context, Interactions, Reward
+from tsforecast.decisions.rewards import AbstractIndependentRewards, ArmRewards, Context, Interactions, Reward
 from tsforecast.learners.networks.network import AbstractNetwork
 
 
@@ -33,7 +33,7 @@ class Tangent(AbstractTrained):
 
 
 @dataclasses.dataclass(frozen=True)
-class TangentRewards(AbstractRetrainedRewards[Tangent]):
+class TangentRewards(AbstractIndependentRewards[Tangent], AbstractRetrainedRewards[Tangent]):
     """mu_a = f(x_a; theta), sigma_a^2 = lam g_a' Z^-1 g_a / m, with Z = lam I + sum g g' / m over the arms pulled.
 
     With `Thompson` it is NeuralTS (Zhang et al. 2021), which draws N(mu_a, nu^2 sigma_a^2) for each arm. With `UCB` it
@@ -137,17 +137,3 @@ class TangentRewards(AbstractRetrainedRewards[Tangent]):
         gradients = jacobian[:, 0]
         variance = self.lam * (self._divided(state.design, gradients) * gradients).sum(-1) / self.width
         return ArmRewards(outputs[:, 0], self.nu * variance.clamp_min(0).sqrt())
-
-    def draw(self, state: Tangent, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Draw N(mu_a, nu^2 sigma_a^2) for each arm."""
-        return self.expect(state, context).draw(generator)
-
-    def sample(
-        self, state: Tangent, context: Context, number: int, generator: torch.Generator
-    ) -> Float[Tensor, "draw arm"]:
-        """Draw several times at once."""
-        return self.expect(state, context).sample(number, generator)
-
-    def duel(self, state: Tangent, context: Context, first: int, second: int) -> float | None:
-        """Return the probability that follows from two independent Gaussians."""
-        return self.expect(state, context).duel(first, second)

@@ -30,6 +30,10 @@ class AbstractDrift(abc.ABC):
             dt: Time that passed, at least 0.
         """
 
+    def kept(self, dt: Scalar) -> Scalar:
+        """Return the part of its weight that evidence keeps after the time dt: below 1 if the drift forgets."""
+        return 1.0
+
 
 @dataclasses.dataclass(frozen=True)
 class NoDrift(AbstractDrift):
@@ -107,7 +111,7 @@ class BayesianForgetting(AbstractDrift):
         return family.temper(belief, self.kept(dt), prior)
 
     def kept(self, dt: Scalar) -> Scalar:
-        """Return the part of its weight that evidence keeps after the time dt."""
+        """Return what is left of a weight that falls with the time."""
         return (1 - self.rate) ** (dt / self.typical)
 
 
@@ -137,6 +141,10 @@ class ExponentialForgetting(AbstractDrift):
         growth = -math.log(self.factor) * dt
         growth = growth.clamp_max(_MOST).exp() if isinstance(growth, Tensor) else math.exp(min(growth, _MOST))
         return family.bound(family.inflate(belief, growth), family.variance(prior) / self.floor)
+
+    def kept(self, dt: Scalar) -> Scalar:
+        """Return a power of the factor."""
+        return self.factor**dt
 
 
 @dataclasses.dataclass(frozen=True)

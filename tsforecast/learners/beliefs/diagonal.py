@@ -127,14 +127,6 @@ class Diagonal(AbstractFactorFamily[Independent]):
         """Cut the variance of each weight."""
         return Independent(belief.mean, torch.minimum(belief.variance, most))
 
-    def spread(self, belief: Independent) -> Weights:
-        """Return the variances."""
-        return belief.variance
-
-    def mean(self, belief: Independent) -> Weights:
-        """Return the means of the weights."""
-        return belief.mean
-
     def variance(self, belief: Independent) -> Weights:
         """Return the variances of the weights."""
         return belief.variance
@@ -268,14 +260,6 @@ class BlockDiagonal(AbstractFamily[Blocked]):
         return Blocked(
             belief.mean, tuple(s.unsqueeze(-1) * s * cov for s, cov in zip(scales, belief.covs, strict=True))
         )
-
-    def spread(self, belief: Blocked) -> Weights:
-        """Return the variances."""
-        return self.variance(belief)
-
-    def mean(self, belief: Blocked) -> Weights:
-        """Return the means of the weights."""
-        return belief.mean
 
     def variance(self, belief: Blocked) -> Weights:
         """Return the diagonals of the blocks."""

@@ -1,7 +1,7 @@
 """Families of Gaussian beliefs over weights: their contract."""
 
 import abc
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -23,7 +23,18 @@ from tsforecast.learners.shapes import (
     Weights,
 )
 
-Belief = TypeVar("Belief")
+
+@runtime_checkable
+class HasMean(Protocol):
+    """A belief with the means of the weights."""
+
+    @property
+    def mean(self) -> Weights:
+        """Return the means."""
+        ...
+
+
+Belief = TypeVar("Belief", bound=HasMean)
 
 
 class AbstractFamily(abc.ABC, Generic[Belief]):
@@ -77,13 +88,13 @@ class AbstractFamily(abc.ABC, Generic[Belief]):
     def bound(self, belief: Belief, most: Weights) -> Belief:
         """The belief with no weight's variance above `most`, by scaling what is; the mean stays."""
 
-    @abc.abstractmethod
     def spread(self, belief: Belief) -> Float[Tensor, "*spread"]:
-        """Return the covariance as `push` takes it."""
+        """Return the covariance as `push` takes it: by default the marginal variances."""
+        return self.variance(belief)
 
-    @abc.abstractmethod
     def mean(self, belief: Belief) -> Weights:
         """Return the means of the weights."""
+        return belief.mean
 
     @abc.abstractmethod
     def variance(self, belief: Belief) -> Weights:

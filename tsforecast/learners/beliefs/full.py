@@ -69,10 +69,6 @@ class Full(AbstractFactorFamily[Gaussian]):
         """Return the covariance."""
         return belief.cov
 
-    def mean(self, belief: Gaussian) -> Weights:
-        """Return the means of the weights."""
-        return belief.mean
-
     def variance(self, belief: Gaussian) -> Weights:
         """Return the diagonal of the covariance."""
         return belief.variance

@@ -123,14 +123,6 @@ class LRKF(AbstractFamily[LowRankCovariance]):
         ratio = torch.where(variance > most, most / variance, 1.0)  # some may be zero
         return LowRankCovariance(belief.mean, belief.factor * ratio.sqrt(), belief.noise * ratio)
 
-    def spread(self, belief: LowRankCovariance) -> Weights:
-        """Return the marginal variances."""
-        return self.variance(belief)
-
-    def mean(self, belief: LowRankCovariance) -> Weights:
-        """Return the means of the weights."""
-        return belief.mean
-
     def variance(self, belief: LowRankCovariance) -> Weights:
         """Return the marginal variances: squares of the rows plus the noise."""
         return belief.factor.square().sum(0) + belief.noise

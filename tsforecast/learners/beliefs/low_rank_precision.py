@@ -163,14 +163,6 @@ class LOFI(AbstractFamily[LowRankPrecision]):
         """The diagonal of the precision is at least 1 / most, and so is all of it; the columns only add to it."""
         return LowRankPrecision(belief.mean, torch.maximum(belief.diagonal, 1 / most), belief.factor)
 
-    def spread(self, belief: LowRankPrecision) -> Weights:
-        """Return the marginal variances."""
-        return self.variance(belief)
-
-    def mean(self, belief: LowRankPrecision) -> Weights:
-        """Return the means of the weights."""
-        return belief.mean
-
     def variance(self, belief: LowRankPrecision) -> Weights:
         """Return diag(Lambda^{-1}), by Woodbury's identity."""
         if not belief.factor.shape[-1]:

@@ -106,9 +106,9 @@ class AbstractEvidence(abc.ABC):
     def seen_from(self, change: Weights) -> "AbstractEvidence":
         """Return the same quadratic where the mean is less by `change`."""
 
-    @abc.abstractmethod
     def as_taken_by(self, family: AbstractFamily) -> "AbstractEvidence":
-        """Return it in the form that moves the mean of the family."""
+        """Return it in the form that moves the mean of the family: by default as it is."""
+        return self
 
     @abc.abstractmethod
     def scaled(self, factor: Scalar) -> "AbstractEvidence":
@@ -178,10 +178,6 @@ class Curvature(AbstractEvidence):
     def seen_from(self, change: Weights) -> "Curvature":
         """Return evidence with the gradient moved; the curvature stays."""
         return Curvature(self.increment, self.gradient + self._times(change))
-
-    def as_taken_by(self, family: AbstractFamily) -> AbstractEvidence:
-        """Return the evidence as it is."""
-        return self
 
     def scaled(self, factor: Scalar) -> "Curvature":
         """Return gradient and curvature times the factor."""

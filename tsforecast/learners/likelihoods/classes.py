@@ -19,8 +19,16 @@ from tsforecast.learners.likelihoods.predictions import Expectation
 from tsforecast.learners.shapes import Jacobian, Observed, Outputs, Target, Whitened
 
 
+class AbstractClassLikelihood(AbstractModeratedLikelihood):
+    """A likelihood of classes, with logits as outputs."""
+
+    def moderate(self, outputs: Tensor, cov: Tensor) -> Tensor:
+        """Return logits, shrunk by their variances: the mean of a sigmoid, as MacKay (1992) approximates it."""
+        return outputs / (1 + math.pi / 8 * cov.diagonal(dim1=-2, dim2=-1)).sqrt() if self.moderated else outputs
+
+
 @dataclasses.dataclass(frozen=True)
-class BernoulliLikelihood(AbstractModeratedLikelihood):
+class BernoulliLikelihood(AbstractClassLikelihood):
     """A target of 0 or 1, with outputs as logits; each output has a target of its own.
 
     Attributes:
@@ -47,10 +55,6 @@ class BernoulliLikelihood(AbstractModeratedLikelihood):
         """Return the distribution of the targets; outputs are independent."""
         return Independent(Bernoulli(logits=self.moderate(outputs, cov)), 1)
 
-    def moderate(self, outputs: Tensor, cov: Tensor) -> Tensor:
-        """Return logits, shrunk by their variances."""
-        return _shrunk(outputs, cov) if self.moderated else outputs
-
     def moments(self, outputs: Tensor) -> Expectation:
         """Return the probability of a 1, and its variance."""
         p = outputs.sigmoid()
@@ -62,7 +66,7 @@ class BernoulliLikelihood(AbstractModeratedLikelihood):
 
 
 @dataclasses.dataclass(frozen=True)
-class CategoricalLikelihood(AbstractModeratedLikelihood):
+class CategoricalLikelihood(AbstractClassLikelihood):
     """One of C classes, with outputs as logits; the target is the number of the class.
 
     With `p` the probabilities and `B = diag(sqrt p) - p sqrt(p)'`: `B B' = diag(p) - p p'` and, for
@@ -130,10 +134,6 @@ class CategoricalLikelihood(AbstractModeratedLikelihood):
         """Return the distribution of the class."""
         return Categorical(logits=self.moderate(outputs, cov))
 
-    def moderate(self, outputs: Tensor, cov: Tensor) -> Tensor:
-        """Return logits, shrunk by their variances."""
-        return _shrunk(outputs, cov) if self.moderated else outputs
-
     def moments(self, outputs: Tensor) -> Expectation:
         """Return the probabilities of the classes."""
         p = outputs.softmax(-1)
@@ -147,8 +147,3 @@ class CategoricalLikelihood(AbstractModeratedLikelihood):
 def _came(target: Tensor, p: Tensor) -> Tensor:
     """Return a mask of the class that came."""
     return target == torch.arange(p.shape[-1], dtype=target.dtype, device=target.device)
-
-
-def _shrunk(logits: Tensor, cov: Tensor) -> Tensor:
-    """Return logits shrunk by their variances: the mean of a sigmoid, as MacKay (1992) approximates it."""
-    return logits / (1 + math.pi / 8 * cov.diagonal(dim1=-2, dim2=-1)).sqrt()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.learners.beliefs.diagonal import Diagonal, Independent
-from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, ExponentialForgetting, NoDrift
+from tsforecast.learners.drift import AbstractDrift, NoDrift
 from tsforecast.learners.evidence.pseudo_observation import Model, Points
 from tsforecast.learners.gaussian_learner import AbstractPartlyGaussian, GaussianLearner
 from tsforecast.learners.likelihoods.classes import CategoricalLikelihood
@@ -106,7 +106,7 @@ class MemoryLearner(AbstractPartlyGaussian[Remembered]):
     def drift(self, belief: Remembered, dt: Scalar) -> Remembered:
         """Move Gaussian and fit by the drift of the weights, and let likelihoods in the memory fade."""
         gaussian, fitted = (self.plain.drift(x, dt) for x in (belief.gaussian, belief.fitted))
-        return Remembered(gaussian, fitted, belief.memory.later(dt, kept(self.weight_drift, dt)))
+        return Remembered(gaussian, fitted, belief.memory.later(dt, self.weight_drift.kept(dt)))
 
     def gaussian(self, belief: Remembered) -> Independent:
         """Return the fit."""
@@ -152,15 +152,6 @@ class MemoryLearner(AbstractPartlyGaussian[Remembered]):
         if len(memory):
             memory = memory.widened(self.features, learner._targets)
         return learner, Remembered(gaussian, fitted, memory)
-
-
-def kept(drift: AbstractDrift, dt: Scalar) -> Scalar:
-    """Return the power that a drift leaves of the likelihood of an old observation: below 1 if it forgets."""
-    if isinstance(drift, BayesianForgetting):
-        return (1 - drift.rate) ** (dt / drift.typical)
-    if isinstance(drift, ExponentialForgetting):
-        return drift.factor**dt
-    return 1.0
 
 
 def _where(condition: Bool[Tensor, "*weight"], one: Independent, other: Independent) -> Independent:
