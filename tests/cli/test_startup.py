@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import MISSING
+from importlib.metadata import version
 
 import docstring_parser
 import pytest
@@ -71,6 +72,11 @@ for arguments in json.loads(sys.argv[1]):
 def test_help_and_errors_of_usage_import_no_torch():
     done = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(LIGHT)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_python_runs_the_package_as_the_command():
+    done = subprocess.run([sys.executable, "-m", "tsforecast", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"tsforecast {version('tsforecast')}\n"
 
 
 FORECAST = """

@@ -122,12 +122,13 @@ def test_several_columns_and_roles(tmp_path):
     frame["store"], frame["price"] = frame["item_id"], np.arange(len(frame)) / 7
     frame["region"] = np.where(frame["item_id"].isin(["a", "007"]), "north", "south")
     frame["size"], frame["returns"] = frame.groupby("item_id").ngroup() + 0.5, 1.0
+    frame["event"] = np.where(np.arange(len(frame)) % 5 < 2, "fair", "")
     frame = pd.concat([frame.assign(item_id=sku) for sku in ("x", "y")])
     path = as_text(shuffled(frame), tmp_path / "t.csv")
     columns = Columns(
         item=["store", "item_id"],
         target=["sales", "returns"],
-        covariates=["price"],
+        covariates=["price", "event=fair"],
         static_categories=["region"],
         static_reals=["size"],
     )
@@ -144,7 +145,7 @@ def test_several_columns_and_roles(tmp_path):
     np.testing.assert_allclose(survey.tally.dynamic.units(), summary.dynamic_units, rtol=1e-9)
     some = read_task(tmp_path / "out", columns=Columns(target="returns"))
     assert some.targets == ("returns",)
-    with pytest.raises(ValueError, match=r"no column 'cost' among its covariates, which are 'price'; name them to"):
+    with pytest.raises(ValueError, match=r"no column 'cost' among its covariates, which are 'price', 'event=fair'; name them to"):
         read_task(tmp_path / "out", columns=Columns(covariates=["cost"]))
 
 

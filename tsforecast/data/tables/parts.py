@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from tsforecast.data.tables.cells import StampForm, read_stamps
-from tsforecast.data.tables.columns import SAMPLE, Schema, filled_rows, find_schema
+from tsforecast.data.tables.columns import SAMPLE, Schema, filled_rows, find_schema, with_categories
 from tsforecast.data.tables.formats import SAME_NUMBER, cells_of, first_rows, parquet_parts, read_table, refuse_surplus
 from tsforecast.data.tables.layout import encodings, find_layout
 from tsforecast.data.tables.long_form import in_long_form, with_stamps
@@ -101,7 +101,7 @@ def _width(schema: Schema) -> int:
 
 def _part(path: Path, frame: pd.DataFrame, schema: Schema, **place: Any) -> Iterator[Table]:
     """Yields the table of some rows, if there is a cell in them."""
-    frame = filled_rows(frame, schema)
+    frame = filled_rows(with_categories(frame, schema.columns), schema)
     if len(frame):
         used: Any = frame[schema.used]
         yield in_long_form(Table(path, *with_stamps(used, schema.columns), schema.columns, **place))
