@@ -145,7 +145,8 @@ def test_several_columns_and_roles(tmp_path):
     np.testing.assert_allclose(survey.tally.dynamic.units(), summary.dynamic_units, rtol=1e-9)
     some = read_task(tmp_path / "out", columns=Columns(target="returns"))
     assert some.targets == ("returns",)
-    with pytest.raises(ValueError, match=r"no column 'cost' among its covariates, which are 'price', 'event=fair'; name them to"):
+    named = "no column 'cost' among its covariates, which are 'price', 'event=fair'; name them to"
+    with pytest.raises(ValueError, match=named):
         read_task(tmp_path / "out", columns=Columns(covariates=["cost"]))
 
 
