@@ -35,6 +35,9 @@ class AutoOptions(Command):
     models: str | None = option(None, "models to compare with all their variants, such as issm,gls")
     weights: str = option("sum", "of series in the score: sum, by which large ones count more, or equal",
         choices=("sum", "equal"))  # fmt: skip
+    totals: bool | None = option(
+        None, "whether series are running totals, whose increments are forecast; default: what the data show"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

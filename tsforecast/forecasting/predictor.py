@@ -343,7 +343,7 @@ class StateSpacePredictor(RepresentablePredictor):
         if self.totals:
             raise ValueError(
                 "the series are running totals, and the model is one of their increments: it forecasts totals, and "
-                "nothing else; give it increments, or train a model of totals, such as a bank"
+                "nothing else; give it increments, or train on the totals as they are, by totals=False"
             )
         return self._histories()
 
