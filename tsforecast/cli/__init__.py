@@ -98,11 +98,7 @@ def guarded(arguments: Sequence[str], run: Callable[[list[str]], int]) -> int:
 
 
 def _dispatch(name: str, rest: list[str]) -> int:
-    """Runs the command of a name.
-
-    Raises:
-        ValueError: If there is no such command, or its arguments are not understood.
-    """
+    """Runs the command of a name."""
     if name == "--print_completion":
         return _print_completion(rest)
     if name not in command_lines.NAMES:
@@ -123,10 +119,14 @@ def _dispatch(name: str, rest: list[str]) -> int:
 
 
 def _run(name: str, chosen: Any) -> int:
-    """Import a command and run it: the import takes seconds.
+    """Import a command and call its `run`: the import takes seconds.
+
+    Returns:
+        What `run` does: 0, or 130 where Ctrl-C has stopped what `--resume` goes on with.
 
     Raises:
-        ValueError: If Lightning refuses the options of its trainer, among others.
+        ValueError: By `run` if data, a run or options are not as expected, or Lightning refuses those of its trainer.
+        OSError: By `run` if a file is missing, or cannot be written.
     """
     try:
         command = imported(f"tsforecast.cli.{name}")

@@ -61,13 +61,7 @@ def buckets_of(opened: Opened, given: Columns | None = None) -> dict[str, Any]:
 
 
 def process(opened: Opened, request: Request) -> None:
-    """Writes the folder --output from a folder of buckets, and logs its contents.
-
-    Raises:
-        FileNotFoundError: As `process_buckets` says.
-        ValueError: As `process_buckets` says.
-        OSError: As `process_buckets` says.
-    """
+    """Write the folder --output from a folder of buckets, see `process_buckets`, and log its contents."""
     chosen, data = opened.chosen, opened.buckets
     assert data is not None
     workers = {name: getattr(chosen, name) for name in ("workers", "engine", "address")}

@@ -87,12 +87,7 @@ class ScoredRun:
 
 
 def run(chosen: Compare) -> int:
-    """Writes the page, and beside it a CSV file of scores and differences.
-
-    Raises:
-        ValueError: If the runs are not of the same data and windows, or not scored.
-        FileNotFoundError: If a folder is missing.
-    """
+    """Writes the page, and beside it a CSV file of scores and differences."""
     scored = [ScoredRun.read(Path(folder)) for folder in chosen.runs]
     _check_same_data(scored)
     models = [run.scores["model"] for run in scored]

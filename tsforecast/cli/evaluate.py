@@ -38,12 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def run(chosen: Evaluate) -> int:
-    """Scores a run and completes its folder with tables and pictures.
-
-    Raises:
-        ValueError: If the run, its data or an option is not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Scores a run and completes its folder with tables and pictures."""
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
     folder, record = opened.folder, opened.record
     if chosen.frame:

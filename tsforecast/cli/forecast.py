@@ -37,12 +37,7 @@ _NAMED = 3  # structures that a line names
 
 
 def run(chosen: Chosen) -> int:
-    """Writes forecasts and a picture.
-
-    Raises:
-        ValueError: If the data or an option are not as expected.
-        FileNotFoundError: If there is no such file.
-    """
+    """Writes forecasts and a picture."""
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     levels = forecast_tables.levels(chosen.quantiles)

@@ -23,9 +23,6 @@ def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = N
 def check_table(chosen: Namespace) -> None:
     """Refuses the `--data` of a training that are not there, or whose columns are not as expected.
 
-    Args:
-        chosen: Options of the training.
-
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: As `check_form` does.

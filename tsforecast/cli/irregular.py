@@ -80,11 +80,7 @@ def of_estimator(model: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_times(chosen: AnswerOptions) -> None:
-    """Refuses options of times for a run on a regular grid.
-
-    Raises:
-        ValueError: If there are any.
-    """
+    """Raise a ValueError for options of times beside a run on a regular grid."""
     for name in ("at", "every"):
         if getattr(chosen, name) is not None:
             raise ValueError(f"--{name} goes with a run of `train --irregular`; this one forecasts steps of its grid")
@@ -92,12 +88,6 @@ def refuse_times(chosen: AnswerOptions) -> None:
 
 def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace) -> int:
     """Writes forecasts (`predict`) or interpolation (`impute`) at any times into a file.
-
-    Args:
-        command: Which of them.
-        chosen: Its options.
-        folder: Of the run.
-        trained: Options of its training.
 
     Raises:
         ValueError: If an option does not go with such a run, or data or times are not as expected.

@@ -68,16 +68,13 @@ def available_memory() -> int | None:
 
 
 def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool) -> None:
-    """Refuses forecasts with a batch too large for the memory.
+    """Raise a ValueError for forecasts with a batch too large for the memory.
 
     Args:
         series: In a batch.
         steps: Of a forecast, times its targets.
         num_samples: Sample paths.
         joint: Whether forecasts come from a joint Gaussian of all steps, whose covariance takes their square.
-
-    Raises:
-        ValueError: With the numbers.
     """
     least = 4 * series * steps * (2 * num_samples + (2 * steps if joint else 0))  # float32: what is made, and a copy
     there = available_memory()
@@ -90,14 +87,11 @@ def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool
 
 
 def check_learner_memory(widths: Sequence[int], rank: int) -> None:
-    """Refuses a learner of a network with weights too many for the memory.
+    """Raise a ValueError for a learner of a network with weights too many for the memory.
 
     Args:
         widths: Of its layers, inputs and outputs included.
         rank: Of what it knows of them; 0 for learners without.
-
-    Raises:
-        ValueError: With the numbers.
     """
     weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
     columns = min(rank, weights)

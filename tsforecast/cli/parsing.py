@@ -105,11 +105,6 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
 def explained(message: str, parser: PlainParser, arguments: Sequence[str]) -> str:
     """The message of a parser, in terms of what the user has typed.
 
-    Args:
-        message: Of the library.
-        parser: Of the command.
-        arguments: Which it was given.
-
     Returns:
         Names of options with their dashes, what was expected, and the nearest name for one that is not known.
     """
@@ -159,11 +154,7 @@ def _label(parser: PlainParser, name: str) -> str:
 
 
 def refuse_beside_resume(argv: Sequence[str]) -> None:
-    """Refuse all else beside --resume: a run goes on as it began.
-
-    Raises:
-        ValueError: If there is something else.
-    """
+    """Raise a ValueError for all else beside --resume: a run goes on as it began."""
     place = next(k for k, word in enumerate(argv) if word.split("=")[0] == "--resume")
     others = [*argv[:place], *argv[place + 2 - ("=" in argv[place]) :]]
     if others:

@@ -112,11 +112,7 @@ class Command:
         return {field.name: getattr(self, field.name) for field in options_of(type(self)) if field.name not in _UNKEPT}
 
     def check(self) -> None:
-        """Refuse options that do not go together, of commands that have such.
-
-        Raises:
-            ValueError: With what was expected.
-        """
+        """Raise a ValueError for options that do not go together, in commands that have such."""
 
     def _check_files(self) -> None:
         """Refuse paths that are not there, or cannot be made."""
@@ -210,15 +206,7 @@ def _add(group: Any, field: dataclasses.Field[Any], hint: Any, text: str) -> Non
 
 
 def check_ranges(options: Mapping[str, Any], *records: type[Command]) -> None:
-    """Refuse numbers that no command could do anything with.
-
-    Args:
-        options: By name.
-        records: That say their ranges.
-
-    Raises:
-        ValueError: At the first one; the message names the option.
-    """
+    """Raise a ValueError for the first number that no command could do anything with."""
     ranges = {field.name: field.metadata for record in records for field in options_of(record)}
     for name, value in options.items():
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -97,11 +97,7 @@ def _version(record: dict[str, Any]) -> str:
 
 
 def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
-    """Refuses the record of a run of another command, or one that lacks something.
-
-    Raises:
-        ValueError: If it is such a one; the message names the command that reads it.
-    """
+    """Refuses the record of a run of another command, or one that lacks something."""
     made = next((name for name in ("stream", "bandit", "optimise") if name in record), "train")
     if kind != made and made != "train":
         raise ValueError(

@@ -20,11 +20,7 @@ TABLES: dict[str, dict[str, bool]] = {
 
 
 def read_scores(path: Path) -> dict[str, Any]:
-    """Contents of scores.json.
-
-    Raises:
-        ValueError: If they are not as `evaluate` writes them.
-    """
+    """Return the contents of scores.json; a ValueError says where they are not as `evaluate` writes them."""
     scores = read_json(path)
     if not isinstance(scores, dict) or not isinstance(scores.get("model"), str):
         raise ValueError(f"{path}: expected a model and its scores")

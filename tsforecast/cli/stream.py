@@ -38,15 +38,7 @@ _COLUMNS: tuple[str, ...] = (
 
 
 def run(chosen: Stream) -> int:
-    """Streams, or goes on.
-
-    Returns:
-        0, or 130 after Ctrl-C.
-
-    Raises:
-        ValueError: If data, options or the folder are not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Stream, or go on."""
     if chosen.resume:
         folder = Path(chosen.resume)
         chosen, stream = runs.recorded(folder, "stream", Stream)
@@ -72,11 +64,7 @@ def run(chosen: Stream) -> int:
 
 
 def _begun(chosen: Stream, setup: Setup) -> Progress:
-    """Progress before the first observation, if the memory is enough for the learner.
-
-    Raises:
-        ValueError: If it is not, or the learner does not take what was chosen.
-    """
+    """Progress before the first observation, if the memory is enough for the learner."""
     rank = chosen.rank if "rank" in setup.config.named.takes else 0
     check_learner_memory([setup.features or 1, *chosen.hidden, setup.classes or 1], rank)
     try:

@@ -60,10 +60,6 @@ def until_a_target(items: Iterator[Observation]) -> list[Observation]:
 def are_classes(chosen: Stream, ahead: list[Observation]) -> bool:
     """Whether targets are classes: as `--task` says, or as the first target looks.
 
-    Args:
-        chosen: The options.
-        ahead: As `until_a_target` gives them.
-
     Raises:
         ValueError: If no observation has a target to go by.
     """

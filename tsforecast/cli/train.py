@@ -36,15 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def run(call: Training) -> int:
-    """Trains, or goes on training.
-
-    Returns:
-        0, or 130 after Ctrl-C.
-
-    Raises:
-        ValueError: If data, options or the folder are not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Train, or go on training."""
     if (helped := runs.helped()) is not None:
         return _help(helped)
     if call.resume:

@@ -47,10 +47,6 @@ class Goal:
 def read_bounds(texts: Sequence[str], taken: Sequence[str] = (VALUE,)) -> Space:
     """Return the inputs that the option names.
 
-    Args:
-        texts: Of the option.
-        taken: Names of other columns.
-
     Raises:
         ValueError: If a text is of another form, names come twice, or the bounds are none.
     """
@@ -185,11 +181,7 @@ def _proposed(
 
 
 def _read(path: Path, needed: Sequence[str]) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the columns of a table, and its rows as texts.
-
-    Raises:
-        ValueError: If it is no such table.
-    """
+    """Return the columns of a table, and its rows as texts."""
     if not path.exists():
         return [*needed], []
     with path.open(newline="", encoding="utf-8-sig") as file:

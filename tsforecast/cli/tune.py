@@ -46,15 +46,7 @@ _STUDY, _TRIALS, _BEST, _PICTURE = "study.log", "trials.csv", "best.yaml", "stud
 
 
 def run(call: command_lines.Tuning) -> int:
-    """Tries settings until there are as many trials as asked for; a study that was stopped goes on.
-
-    Returns:
-        0, or 130 after Ctrl-C.
-
-    Raises:
-        ValueError: If data or the study are not as expected, or Optuna is not installed.
-        FileNotFoundError: If a file is missing.
-    """
+    """Try settings until there are as many trials as asked for; a study that was stopped goes on."""
     own, chosen = call.own, call.training.chosen
     if chosen.resume or chosen.output:
         raise ValueError("expected neither --resume nor --output: a study has a folder of its own, see --study")
@@ -121,11 +113,7 @@ def _search(folder: Path, own: command_lines.Tune, chosen: Namespace, space: dic
 
 
 def _open(path: Path) -> tuple[Any, set[str]]:
-    """The log of a study as Optuna's storage, and the names of the studies in it.
-
-    Raises:
-        ValueError: If it is damaged, or the log of something else.
-    """
+    """The log of a study as Optuna's storage, and the names of the studies in it."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend

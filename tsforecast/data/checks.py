@@ -203,11 +203,7 @@ def as_numbers(values: Any, place: str = "the values") -> np.ndarray:
 
 
 def refuse_endless(data: Any) -> None:
-    """Refuse data that never end, or end after one walk through them.
-
-    Raises:
-        ValueError: If they do.
-    """
+    """Raise a ValueError for data that never end, or that end after one walk through them."""
     if isinstance(data, Cyclic):
         raise ValueError(
             "expected data that end, got GluonTS' Cyclic, which does not; give the data in it (`data.iterable`): the "

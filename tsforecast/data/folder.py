@@ -139,9 +139,6 @@ def _test_windows(
         windows: If they are known.
         steps: By which the test part goes beyond the training part; None if series differ in it.
         repeats: How often the test part has each series.
-
-    Raises:
-        ValueError: If the test part does not tell them.
     """
     if horizon is None and steps is not None and steps % repeats == 0:
         horizon = steps // repeats

@@ -184,11 +184,7 @@ def _streamed(
     categories: Mapping[str, Sequence[str]] | None,
     beyond: bool,
 ) -> ForecastTask:
-    """The task of buckets that are read again in every walk through its entries.
-
-    Raises:
-        ValueError: If more than half of the series can not be used, among others.
-    """
+    """The task of buckets that are read again in every walk through its entries."""
     columns = selected(folder, survey, given, only=beyond)
     refuse_other_frequency(folder, survey, freq)
     known = categories_of(survey, columns, categories)

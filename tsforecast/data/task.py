@@ -266,9 +266,6 @@ def with_windows(task: ForecastTask, windows: int) -> ForecastTask:
 def instances(data: TestData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Pasts and labels of test data as lists, made in one walk and without pandas' warning about business days.
 
-    Args:
-        data: As `ForecastTask.test` gives it.
-
     Returns:
         Pasts and labels, both in the order of the test data.
     """

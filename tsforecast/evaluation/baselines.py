@@ -180,11 +180,7 @@ class _BaselinePredictor(Predictor):
 
 
 def check_baseline(name: str) -> None:
-    """Refuse a wrong name of a baseline.
-
-    Raises:
-        ValueError: As it says.
-    """
+    """Raise a ValueError for a wrong name of a baseline."""
     kind, _, lag = name.partition("-")
     if kind not in (*_NAIVE, *CLASSICS) or (lag and not (lag.isdecimal() and int(lag))):
         known = ", ".join((*_NAIVE, *CLASSICS))

@@ -150,12 +150,7 @@ def _name_of_actual(task: ForecastTask, levels: tuple[float, ...]) -> str:
 
 
 class Kept(Predictor):
-    """A predictor whose forecasts are kept as the quantiles and means of a frame, in their order.
-
-    Args:
-        predictor: What forecasts.
-        levels: Of the quantiles.
-    """
+    """A predictor whose forecasts are kept as the quantiles and means of a frame, in their order."""
 
     def __init__(self, predictor: Predictor, levels: tuple[float, ...]) -> None:
         super().__init__(prediction_length=predictor.prediction_length)

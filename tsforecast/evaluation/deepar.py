@@ -24,11 +24,7 @@ _BATCHES = 50  # of an epoch
 
 
 def check_deepar(task: ForecastTask, name: str) -> None:
-    """Refuse a wrong name, and several targets.
-
-    Raises:
-        ValueError: As it says.
-    """
+    """Raise a ValueError for a wrong name, and for several targets."""
     _, _, suffix = name.partition("-")
     if name != "deepar" and not (suffix.isdecimal() and int(suffix)):
         raise ValueError(f"expected deepar, or with a number of epochs as in deepar-20, but got {name!r}")

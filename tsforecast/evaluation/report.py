@@ -195,16 +195,7 @@ def _task_of(predictor: Any, data: Any, windows: int | None, columns: Any) -> Fo
 
 
 def check_baselines(names: Sequence[str], task: ForecastTask, others: Sequence[str] = ()) -> None:
-    """Refuse wrong and repeated names of baselines, before anything is fitted.
-
-    Args:
-        names: Of the baselines.
-        task: That they would forecast.
-        others: Names of models beside them.
-
-    Raises:
-        ValueError: As `fit_named` does, or with the names.
-    """
+    """Raise a ValueError for wrong and repeated names of baselines, before anything is fitted."""
     together = [*others, *names]
     if len({*together}) != len(together):
         raise ValueError(f"expected names that differ, but got {', '.join(together)}")

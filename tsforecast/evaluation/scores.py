@@ -219,11 +219,7 @@ def scores_of(windows: Iterable[tuple[str, pd.Timestamp, Totals]]) -> Scores:
 
 
 def _window(past: dict[str, Any], future: dict[str, Any], forecast: Forecast, season: int | None) -> Window:
-    """Return the labels of a test window, and the forecast of them.
-
-    Raises:
-        ValueError: If the forecast is of another window, or contains NaN.
-    """
+    """Return the labels of a test window, and the forecast of them."""
     label = np.asarray(future["target"], np.float64)
     observed = np.isfinite(label)
     _check_window(forecast, future, label.shape)

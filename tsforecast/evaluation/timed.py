@@ -66,11 +66,7 @@ def score_timed(
 
 
 def last_value(task: ForecastTask) -> Quantiles:
-    """Return persistence: the last value, plus changes of the training part over about the same time.
-
-    Args:
-        task: Its training part is read.
-    """
+    """Return persistence: the last value, plus changes of the training part over about the same time."""
     changes: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     width = 1 if task.train[0]["target"].ndim == 1 else len(task.train[0]["target"])
     for target in range(width):

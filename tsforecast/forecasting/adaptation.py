@@ -110,9 +110,6 @@ class Adaptation(AdaptationSettings):
         Args:
             rows: How windows are rows.
             past: Steps of the past in a window; 0 for all.
-
-        Raises:
-            ValueError: If windows that are to be kept have no bound.
         """
         settings = dict(self.settings or {})
         if "fit" not in settings:

@@ -89,11 +89,7 @@ def _mapping(name: str, value: Any) -> dict[str, Any] | None:
 
 
 def _of_model(model: str, given: Mapping[str, Any], models: Mapping[str, type[Any]]) -> dict[str, Any]:
-    """Return the hyperparameters of a model among some with their declared types.
-
-    Raises:
-        ValueError: If the model or one of them is not known, or is of another type.
-    """
+    """Return the hyperparameters of a model among some with their declared types."""
     if model == AUTO and models is MODELS:
         if given:
             raise ValueError(f"{AUTO!r} takes no hyperparameters, got {', '.join(given)}: give the model that has them")

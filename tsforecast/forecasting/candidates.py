@@ -109,12 +109,7 @@ def without_comparison(task: ForecastTask) -> Candidate:
 
 
 def structures(task: ForecastTask, has_components: bool) -> list[Candidate]:
-    """Return models like those inside a switching model: linear ones, or the components and windows that it may have.
-
-    Args:
-        task: The data.
-        has_components: Whether the model has components.
-    """
+    """Return models like those inside a switching model: linear, or of the components and windows that it may have."""
     if not has_components:
         return [_short("gls")]
     return [_short("issm"), *(_farther(task, "issm", components=_OF_DAYS) if _is_long(task) else [])]

@@ -153,12 +153,7 @@ def default_epochs(model: str) -> int:
 
 
 def default_linear_epochs(model: str, max_epochs: int) -> dict[str, int]:
-    """Return the option `linear_epochs` of a training of some length, in models that have it.
-
-    Args:
-        model: A name in `TIMED`.
-        max_epochs: Length of the training.
-    """
+    """Return the option `linear_epochs` of a training of some length, in models that have it."""
     known = options_of(TIMED[model])
     return (
         {"linear_epochs": min(known["linear_epochs"].default, 2 * max_epochs // 3)} if "linear_epochs" in known else {}

@@ -74,10 +74,6 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
 
     Fields of GluonTS which no model reads are named in a warning.
 
-    Args:
-        data: GluonTS data entries.
-        use_categories: Whether static categories count.
-
     Raises:
         ValueError: If static categories are not numbered one by one.
     """
@@ -123,11 +119,7 @@ def lengths_of(data: Iterable[dict[str, Any]]) -> list[int]:
 
 
 def check_order(order: int, data: Iterable[dict[str, Any]]) -> None:
-    """Refuse more lags than the data bear.
-
-    Raises:
-        ValueError: With the longest order that they bear.
-    """
+    """Raise a ValueError for more lags than the data bear, with the longest order that they bear."""
     lengths = np.asarray(lengths_of(data))
 
     def is_too_long(lags: int) -> bool:
@@ -171,10 +163,6 @@ def common_units(data: Iterable[dict[str, Any]], transformation: str) -> dict[st
     """Return one centre and one unit for all series, of their transformed values: means of their means and changes.
 
     The first thousand series count. Changes are those from value to value; where nothing changes the unit is the size.
-
-    Args:
-        data: GluonTS data entries.
-        transformation: Name of the transformation.
     """
     apply, found = transformation_of(transformation).apply, []
     for entry in islice(data, _TELLING):
@@ -263,10 +251,6 @@ def adopt(found: DataSummary, predictor: Any) -> DataSummary:
 
     The predictor's series and categories keep their places, and its units stay. Series that it does not know have the
     parameters of the population.
-
-    Args:
-        found: Summary of the new data.
-        predictor: The predictor to start from.
 
     Raises:
         ValueError: If the predictor is not one of tsforecast.

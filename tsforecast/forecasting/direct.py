@@ -75,11 +75,7 @@ class Direct:
 
 
 def check_share(share: float) -> None:
-    """Refuse a share of direct forecasts that is none.
-
-    Raises:
-        ValueError: If it is not from 0 to below 1.
-    """
+    """Raise a ValueError for a share of direct forecasts that is not from 0 to below 1."""
     if not 0 <= share < 1:
         raise ValueError(f"expected direct of at least 0 and below 1, got {share}")
 
@@ -259,12 +255,7 @@ class Directs:
         return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 
     def exchanged(self, paths: Sequence[Any], is_clipped: bool) -> list[Any]:
-        """Return paths (path, step[, target]) of each series, direct ones in the place of a share of them.
-
-        Args:
-            paths: Of a model.
-            is_clipped: Whether none is below 0.
-        """
+        """Return paths (path, step[, target]) of each series, direct ones in the place of a share of them."""
         return [self._exchanged(path, series, is_clipped) for path, series in zip(paths, self.found, strict=True)]
 
     def _exchanged(self, paths: NDArray[Any], series: list[Direct] | None, is_clipped: bool) -> NDArray[Any]:

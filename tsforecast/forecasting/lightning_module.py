@@ -110,11 +110,7 @@ class ForecasterInTraining(pl.LightningModule):
         return bool(getattr(self.forecaster.dynamics, "is_begun", False))
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Check the gradient before it changes the parameters.
-
-        Raises:
-            FloatingPointError: If the gradient is not finite.
-        """
+        """Raise a FloatingPointError for a gradient that is not finite, before it changes the parameters."""
         norm = torch.nn.utils.get_total_norm(p.grad for p in self.parameters() if p.grad is not None)
         if not torch.isfinite(norm):
             raise FloatingPointError(

@@ -102,12 +102,7 @@ class WindowRows:
         return found
 
     def starts(self, rows: Float[Tensor, "window number"], freq: str) -> list[pd.Period]:
-        """Return where the periods of windows begin.
-
-        Args:
-            rows: As `pack` makes them.
-            freq: Frequency of the data.
-        """
+        """Return where the periods of windows begin."""
         ordinals = [int(a) * _DIGIT**2 + int(b) * _DIGIT + int(c) for a, b, c in rows[:, :3]]
         with expected_alias_warnings():
             return list(pd.PeriodIndex.from_ordinals(ordinals, freq=freq))

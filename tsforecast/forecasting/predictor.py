@@ -219,11 +219,6 @@ class StateSpacePredictor(RepresentablePredictor):
 
         Entries are returned as they are, and None.
 
-        Args:
-            dataset: As `predict` takes it.
-            columns: As `predict` takes it.
-            start: As `predict` takes it.
-
         Raises:
             ValueError: If a frame, its columns or `start` is not as expected.
         """

@@ -87,11 +87,7 @@ def _known(model: str, found: Options) -> Options:
 
 
 def check(model: str, name: str) -> None:
-    """Raise for a name that is no preset, and for presets of a model that has none, which may be left at `best`.
-
-    Raises:
-        ValueError: In both cases.
-    """
+    """Raise a ValueError for a name that is no preset, or one of a model that has none, unless it is `best`."""
     if name not in PRESETS:
         raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {name!r}")
     if model not in SWITCHING and name not in (BEST, NONE):

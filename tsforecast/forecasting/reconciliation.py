@@ -53,11 +53,7 @@ def unshrunk(residuals: Array) -> Correlation:
 
 
 def shrunk(residuals: Array) -> tuple[Array, Correlation]:
-    """Return standard deviations of residuals, and their correlation, shrunk towards none.
-
-    Args:
-        residuals: As for `unshrunk`.
-    """
+    """Return standard deviations of residuals, as `unshrunk` takes them, and their correlation, shrunk towards none."""
     deviations, scores = _standardised(residuals)
     share, times = shrinkage(residuals), residuals.shape[1]
     common = np.sqrt((1 - share) / times) * scores

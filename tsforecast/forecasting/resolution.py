@@ -111,11 +111,7 @@ def with_regimes(
 
 
 def _refuse_too_large(estimator: AbstractEstimator, data: Any) -> None:
-    """Refuse many lags whose training takes too much memory before regimes are looked for, which takes minutes.
-
-    Raises:
-        ValueError: If a step takes too much, with as few regimes as there may be.
-    """
+    """Refuse many lags whose training takes too much memory before regimes are looked for, which takes minutes."""
     least = {"regimes": 1, "seasonal": False, "stages": 1}
     given = {name: value for name, value in estimator.__init_args__.items() if name in least and value is not None}
     with warnings_only("tsforecast.forecasting"):  # the training tells it

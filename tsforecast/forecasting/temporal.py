@@ -44,13 +44,7 @@ def joint_forecasts(
 
 
 def with_sums(forecasts: Iterable[SampleForecast], levels: Sequence[Periods], freq: str) -> Iterator[SampleForecast]:
-    """Yield forecasts by paths, and behind each those of its sums over periods; `info` has the name of the period.
-
-    Args:
-        forecasts: Of steps.
-        levels: The sums.
-        freq: Frequency of the steps.
-    """
+    """Yield forecasts by paths, and behind each those of its sums over periods; `info` has the name of the period."""
     for forecast in forecasts:
         info, item = dict(forecast.info or {}), forecast.item_id
         samples = np.asarray(forecast.samples, np.float64)

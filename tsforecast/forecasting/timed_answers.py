@@ -54,13 +54,7 @@ def ahead(net: AbstractForecaster, belief: Belief, future: Batch, generator: tor
 
 
 def between(net: AbstractForecaster, batch: Batch, units: tuple[torch.Tensor, torch.Tensor]) -> Marginals:
-    """Return the distributions of an observation at every moment of a batch's past, given all of it.
-
-    Args:
-        net: The model.
-        batch: The batch.
-        units: Location and scale.
-    """
+    """Return the distributions of an observation at every moment of a batch's past, given all of it."""
     inference = net.inference
     if isinstance(inference, ParticleInference):
         return particle_mixtures.between(inference, batch, units, _paths_for(net, batch), _generator(batch))

@@ -83,11 +83,7 @@ def fit(
 
 
 def _fall_back(trainer: pl.Trainer, trained: ForecasterInTraining, error: ArithmeticError) -> None:
-    """Gives a model back the regimes that EM has found, where a later step fails; of others the error is raised.
-
-    Raises:
-        ArithmeticError: With advice, where the first step fails, which begins there.
-    """
+    """Gives a model back the regimes that EM has found, where a later step fails; of others the error is raised."""
     if trained.begun is None or trainer.world_size > 1:
         raise error
     if not trainer.global_step:

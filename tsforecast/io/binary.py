@@ -86,11 +86,7 @@ def _count(read: Callable[[int], bytes], path: Path) -> None:
 
 
 def check_archive(archive: zipfile.ZipFile, path: str | Path) -> None:
-    """Refuses a zip archive that unpacks to far more than its size.
-
-    Raises:
-        ValueError: If it does.
-    """
+    """Raise a ValueError for a zip archive that unpacks to far more than its size."""
     expanded = sum(member.file_size for member in archive.infolist())
     _check_expansion(Path(path), Path(path).stat().st_size, expanded, "unpack it, or write it without compression")
 

@@ -54,16 +54,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
 
 def write_json(path: str | Path, contents: Any, **options: Any) -> None:
-    """Writes a file of JSON, whole or not at all.
-
-    Args:
-        path: Of the file.
-        contents: Plain values.
-        options: Of `json.dumps`.
-
-    Raises:
-        OSError: As `replace_file` does.
-    """
+    """Writes a file of JSON, whole or not at all, see `replace_file`; options are those of `json.dumps`."""
     with replace_file(path) as temporary:
         temporary.write_text(json.dumps(contents, indent=1, **options) + "\n", encoding="utf-8")
 

@@ -51,9 +51,6 @@ def pack(path: Path, values: NDArray[np.float64], divisors: NDArray[np.float64],
 def unpack(file: Path | BinaryIO) -> tuple[NDArray[np.float64], str, list[str]]:
     """Reads a file of `pack`.
 
-    Args:
-        file: Path or open file.
-
     Returns:
         Values of shape (series, time), time stamp of the first of them, and the names of the series.
     """

@@ -26,10 +26,6 @@ def save_tensors(payload: Any, path: str | Path) -> None:
 def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:
     """A dictionary of tensors and plain values that `torch.save` has written; anything else is refused.
 
-    Args:
-        path: Of the file.
-        device: Where the tensors go.
-
     Raises:
         ValueError: If the file is damaged, names a class or function, or holds no dictionary.
         OSError: If it can not be opened.
@@ -50,11 +46,7 @@ def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
 
 
 def expect_like(given: Any, like: Any, place: str) -> None:
-    """Refuses a value without the names, kinds and shapes of `like`.
-
-    Raises:
-        ValueError: If something differs; the message begins with the place.
-    """
+    """Raise a ValueError for a value without the names, kinds and shapes of `like`, which begins with the place."""
     if isinstance(like, dict):
         if not isinstance(given, dict) or given.keys() != like.keys():
             raise ValueError(f"{place}: expected {', '.join(like)}")

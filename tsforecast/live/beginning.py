@@ -41,12 +41,7 @@ _PLACE = "stamp.json"
 
 @dataclass(frozen=True)
 class Source:
-    """A part of the data: a file, or a bucket.
-
-    Attributes:
-        checksum: Of its contents.
-        entries: Reads its series.
-    """
+    """A part of the data: a file, or a bucket."""
 
     checksum: str
     entries: Callable[[], Iterable[dict[str, Any]]]
@@ -191,11 +186,7 @@ def _history(engine: Engine, entry: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def _append(rows: Rows, more: Rows) -> None:
-    """Adds rows behind others.
-
-    Raises:
-        ValueError: If a series is in both.
-    """
+    """Adds rows behind others."""
     places = rows.add(more.names)
     count = len(more)
     rows.scatter(places, [part[:count] for part in more.parts])

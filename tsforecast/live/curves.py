@@ -19,12 +19,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curves:
-    """The effects of covariates on the series of a service, whose memory of them is a row each: size, and means.
-
-    Attributes:
-        effects: Of the model.
-        calendar: Of the service.
-    """
+    """The effects of covariates on the series of a service, whose memory of them is a row each: size, and means."""
 
     effects: Effects
     calendar: Calendar

@@ -151,11 +151,7 @@ def read(path: str, body: bytes, most: int) -> Any:
 
 
 def check_count(given: Any, most: int) -> None:
-    """Refuse what is no list of observations, and too many.
-
-    Raises:
-        RefusedError: Naming what is wrong.
-    """
+    """Raise a RefusedError for what is no list of observations, and for too many."""
     if not isinstance(given, list):
         raise RefusedError(422, [{"place": ["observations"], "fault": "Input should be a valid list"}])
     if len(given) > most:

@@ -61,12 +61,7 @@ class Learning:
         self.begin = 0
 
     def pieces(self, steps: Steps, known: int) -> Iterator[Steps]:
-        """Yield a micro-batch in parts; where a period ends between two, a micro-batch without observations.
-
-        Args:
-            steps: The micro-batch.
-            known: Series before it.
-        """
+        """Yield a micro-batch in parts; where a period ends between two, a micro-batch without observations."""
         parts = np.maximum((steps.ordinals - self.begin) // self.length, 0)
         end = steps.some(slice(0))
         for number, part in enumerate(steps.split(parts, known)):
@@ -80,12 +75,7 @@ class Learning:
         return self.begin + self.length + max_gap * self.engine.calendar.multiple
 
     def learnt(self, known: Rows, number: int) -> Learnt:
-        """Return the changes at the end of the period.
-
-        Args:
-            known: All series.
-            number: Of the micro-batch.
-        """
+        """Return the changes at the end of the period."""
         adaptive, belief, passed = self.adaptive, self.adaptive.belief, 1.0
         end = self.begin + self.length
         self.engine.seed_of(number)

@@ -92,10 +92,6 @@ class Owner:
     def forecast(self, wanted: Wanted, behind: "Future[Any] | None" = None) -> "Future[list[Found]]":
         """Return forecasts; a `KeyError` names a series that is not known.
 
-        Args:
-            wanted: What is asked for.
-            behind: Observations that come before.
-
         Raises:
             BusyError: If too many wait.
         """

@@ -50,13 +50,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Service:
-    """The answers of a service, a method each.
-
-    Attributes:
-        owner: Of the store.
-        sizes: Limits of a request.
-        metrics: What /metrics answers.
-    """
+    """The answers of a service, a method each."""
 
     owner: Owner
     sizes: Sizes

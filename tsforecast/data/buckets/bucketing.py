@@ -129,10 +129,6 @@ def find_inputs(inputs: Sequence[str]) -> list[Path]:
 def columns_of_buckets(path: Path, columns: Columns) -> Columns:
     """The columns of the buckets of a table.
 
-    Args:
-        path: Of the table, for messages.
-        columns: Of its `Form`.
-
     Raises:
         ValueError: If a column has the name of one of another role.
     """

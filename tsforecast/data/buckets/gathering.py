@@ -137,11 +137,7 @@ def _table_of(
 
 
 def _checked(table: Table, freq: str | None, columns: Columns) -> Record:
-    """The record of a bucket with sound rows; its frequency is None if no series tells it.
-
-    Raises:
-        ValueError: If they are not; the message names file and line.
-    """
+    """The record of a bucket with sound rows; its frequency is None if no series tells it."""
     codes = table.frame[ITEM].cat.codes.to_numpy()
     rows = np.bincount(codes)
     record: Record = {"rows": len(codes), "series": len(rows), "freq": None, "categories": {}}
@@ -169,11 +165,7 @@ def _checked(table: Table, freq: str | None, columns: Columns) -> Record:
 
 
 def _common_frequency(folder: Path, records: Sequence[Record]) -> str | None:
-    """The frequency of all buckets; None if none tells it.
-
-    Raises:
-        ValueError: If they differ.
-    """
+    """The frequency of all buckets, which must not differ; None if none tells it."""
     found: dict[str, list[str]] = {}
     for record in records:
         if record["rows"] and record["freq"] is not None:

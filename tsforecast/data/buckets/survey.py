@@ -28,15 +28,7 @@ _NAME = re.compile(r"bucket-\d{5,}\.parquet")
 
 @dataclass(frozen=True)
 class Bucket:
-    """A file of a folder of buckets.
-
-    Attributes:
-        file: Its name.
-        series: Number of series.
-        rows: Number of rows.
-        size: Bytes.
-        sha256: Checksum.
-    """
+    """A file of a folder of buckets."""
 
     file: str
     series: int
@@ -163,11 +155,7 @@ def read_survey(folder: Path) -> Survey:
 
 
 def _survey_of(found: dict[str, Any]) -> Survey:
-    """The survey of its JSON form.
-
-    Raises:
-        ValueError: If something lacks, or is otherwise.
-    """
+    """The survey of its JSON form."""
     wrong = [name for name, kind in _PLAIN.items() if not fits(found.get(name), kind)]
     wrong += [] if isinstance(found.get("source"), dict) else ["source"]
     rows: Any = found.get("buckets")

@@ -95,12 +95,7 @@ class Tally:
     unread: dict[str, None] = field(default_factory=dict)
 
     def add(self, entry: Mapping[str, Any], use_categories: bool = True) -> None:
-        """Adds an entry.
-
-        Args:
-            entry: A GluonTS data entry.
-            use_categories: Whether static categories count.
-        """
+        """Adds an entry."""
         self.count += 1
         self.static.add(as_numbers(entry.get("feat_static_real", ())).reshape(-1, 1))
         self.dynamic.add(as_numbers(entry.get("feat_dynamic_real", np.zeros((0, 1)))))

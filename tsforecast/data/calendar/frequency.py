@@ -89,9 +89,6 @@ def period_alias(freq: str) -> str:
 def offset_alias(freq: str) -> str:
     """The name of a frequency in `pandas.tseries.frequencies.to_offset`, and with it in GluonTS.
 
-    Args:
-        freq: As in `period_alias`.
-
     Returns:
         "h", "ME", "QE-DEC", "YE-DEC", "W-SUN", ...
 
@@ -105,9 +102,6 @@ def offset_alias(freq: str) -> str:
 
 def default_season(freq: str) -> int:
     """The main season in steps: an hour of seconds, a day of hours and minutes, a week of days, a year of longer steps.
-
-    Args:
-        freq: As in `period_alias`.
 
     Returns:
         360 for "10s", 48 for "30min", 24 for "h", 7 for "D", 5 for "B", 52 for "W", 12 for "M", 4 for "Q"; 1 (none)
@@ -127,9 +121,6 @@ def has_clock(freq: str) -> bool:
 
 def default_horizon(freq: str) -> int:
     """A customary forecast length in steps.
-
-    Args:
-        freq: As in `period_alias`.
 
     Returns:
         A day for hours and for steps of at least 15 minutes, and an hour for shorter steps of minutes. Longer steps

@@ -83,13 +83,7 @@ def place_of(carrier: Mapping[str, Any] | None) -> Place:
 
 
 def stamps_of(start: pd.Period, steps: int, info: Mapping[str, Any] | None) -> NDArray[Any]:
-    """Return the time stamps of steps.
-
-    Args:
-        start: The first step.
-        steps: Their number.
-        info: Of the entry or forecast.
-    """
+    """Return the time stamps of steps."""
     return _stamps(start, steps, place_of(info))
 
 
@@ -111,11 +105,6 @@ def week_shift(start: pd.Period, info: Mapping[str, Any] | None) -> int:
 
 def step_of(date: Any, start: pd.Period, info: Mapping[str, Any] | None) -> pd.Period:
     """Return the step of a series at a date.
-
-    Args:
-        date: As `pandas.Timestamp` takes it.
-        start: First step of the series.
-        info: Of its entry.
 
     Raises:
         ValueError: If it is no date.

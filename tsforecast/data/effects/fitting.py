@@ -41,10 +41,6 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
 
     Of very many series some are fitted to, and the last steps of long ones.
 
-    Args:
-        data: GluonTS data entries with `feat_dynamic_real`.
-        freq: Their frequency.
-
     Raises:
         ValueError: If targets are several.
     """
@@ -66,10 +62,6 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
 
 def no_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects:
     """Return effects of no covariate, by which a model sees none of them.
-
-    Args:
-        data: GluonTS data entries with `feat_dynamic_real`.
-        freq: Their frequency.
 
     Raises:
         ValueError: If targets are several.

@@ -153,13 +153,7 @@ def _of_text(path: Path, read: Callable[[Layout], Read]) -> Read:
 
 
 def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> Table:
-    """The table of a text file.
-
-    Raises:
-        ValueError: As `read_table` does.
-        UnicodeError: If it has another encoding.
-        pandas.errors.ParserError: If rows differ in length.
-    """
+    """The table of a text file."""
     sample = with_categories(first_rows(path, layout), given)
     schema = find_schema(path, sample, given)
     numbers = schema.across or schema.columns.numbers

@@ -47,10 +47,6 @@ class Layout(NamedTuple):
 def find_layout(path: Path, encoding: str) -> Layout:
     """The layout of a text file.
 
-    Args:
-        path: Of the file.
-        encoding: One of `encodings`.
-
     Raises:
         ValueError: If the file is empty, two columns have one name, or it is no text.
         UnicodeError: If it has another encoding.

@@ -25,12 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class End(NamedTuple):
-    """Where the last row of a series stands, for messages.
-
-    Attributes:
-        table: Which it is of.
-        row: Its place in the frame.
-    """
+    """Where the last row of a series stands, for messages."""
 
     table: Table
     row: int

@@ -14,12 +14,7 @@ _MOST_REPEATED = 0.05  # share of rows that repeat a time stamp of their series 
 
 
 def dates_across(sample: pd.DataFrame, columns: Columns) -> list[str]:
-    """Names of the columns that are time stamps of a table with a row for each series; [] where it is no such table.
-
-    Args:
-        sample: Its first rows.
-        columns: What the user has said.
-    """
+    """Names of the columns that are time stamps of a table with a row for each series; [] where it is no such table."""
     if columns.timestamp is not None or columns.target is not None:
         return []
     names = [name for name in map(str, sample.columns) if not name.startswith("Unnamed: ")]
