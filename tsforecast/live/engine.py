@@ -18,9 +18,8 @@ from tsforecast.live.batches import alike, fresh_or_kept, future_batch, past_bat
 from tsforecast.live.calendar import Calendar
 from tsforecast.live.curves import Curves
 from tsforecast.live.layout import Layout
-from tsforecast.live.moved import Begun, Moved
 from tsforecast.live.rows import NO_SEQUENCE, News, Rows
-from tsforecast.live.steps import Steps
+from tsforecast.live.steps import Begun, Moved, Steps
 from tsforecast.models import Batch, Belief
 
 _LONGEST_YOUNG = 4  # times the values after which a series is young no more, are the most steps that it has

@@ -129,7 +129,8 @@ class Guard:
     def _fault(self, scope: Message, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         limits = self.limits
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if limits.hosts and _without_port(host) not in limits.hosts:
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if limits.hosts and name not in limits.hosts:
             return 421, "expected a Host of this machine"
         if not self._rates.allows(_client(scope)):
             return 429, f"expected at most {limits.rate:g} requests a second"
@@ -244,9 +245,3 @@ class _Rates:
 
 def _client(scope: Message) -> str:
     return scope["client"][0] if scope.get("client") else ""
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]

@@ -69,7 +69,7 @@ class Owner:
         self._large: list[_Job] = []  # observations
         self._long: deque[_Job] = deque()  # forecasts
         self._observed = False  # whether the last part of large requests was of observations
-        self._waiting, self._numbers = 0, 0
+        self.waiting, self._numbers = 0, 0  # observations, and numbers of forecasts
         self._after = 0  # observations before which no snapshot is tried, as the last one has failed
         self._guard = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="owner", daemon=True)
@@ -82,9 +82,9 @@ class Owner:
             BusyError: If too many wait.
         """
         with self._guard:
-            if self._waiting + len(observations) > self._most_waiting:
-                raise BusyError(f"{self._waiting} observations wait")
-            self._waiting += len(observations)
+            if self.waiting + len(observations) > self._most_waiting:
+                raise BusyError(f"{self.waiting} observations wait")
+            self.waiting += len(observations)
         job = _Job(Pending(observations))
         job.answer.add_done_callback(lambda _: self._less(len(observations), 0))
         return self._ask(job)
@@ -115,11 +115,6 @@ class Owner:
         self._snapshot(1)
 
     @property
-    def waiting(self) -> int:
-        """Return the number of observations that wait."""
-        return self._waiting
-
-    @property
     def is_alive(self) -> bool:
         """Return whether the owner works, and its store takes observations."""
         return self._thread.is_alive() and not self.store.failed
@@ -130,7 +125,7 @@ class Owner:
 
     def _less(self, observations: int, numbers: int) -> None:
         with self._guard:
-            self._waiting -= observations
+            self.waiting -= observations
             self._numbers -= numbers
 
     def _work(self) -> None:

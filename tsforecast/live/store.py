@@ -13,6 +13,8 @@ of the log behind the count were not acknowledged, and are cut.
 """
 
 import logging
+import re
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,16 +27,15 @@ from tsforecast.live.count import Count
 from tsforecast.live.description import Description
 from tsforecast.live.engine import Engine
 from tsforecast.live.learning import Learning, Learnt
-from tsforecast.live.moved import Moved
-from tsforecast.live.places import count_of, log_of, remove_others, snapshot_of
 from tsforecast.live.rows import Rows
 from tsforecast.live.rules import APPLIED, Observations, Pending, Rules
 from tsforecast.live.snapshot import read_learnt, read_rows, write_rows
-from tsforecast.live.steps import Steps
+from tsforecast.live.steps import Moved, Steps
 
 log = logging.getLogger(__name__)
 
 PREDICTOR = "predictor"
+_NAMED = re.compile(r"(snapshot-|log-)(\d{16})(\.bin)?")
 _SMALL = 64  # observations: to hand a record to another thread and back takes as long as to compute with them
 _RECORDS_A_LINE = 1000  # records of a log between two lines about them
 
@@ -48,15 +49,7 @@ class FullError(RuntimeError):
 
 
 class Store:
-    """An open store; made by `open_store`.
-
-    Args:
-        path: Folder of the store.
-        about: What it is.
-        engine: Of its model.
-        rules: For observations.
-        learning: Its learner, if it has one.
-    """
+    """An open store; made by `open_store`."""
 
     def __init__(
         self, path: Path, about: Description, engine: Engine, rules: Rules, learning: Learning | None = None
@@ -251,3 +244,26 @@ def write_state(path: Path, about: Description, rows: Rows, number: int, learnin
     write_rows(snapshot_of(path, number), rows, number, None if learning is None else learning.state())
     end = logs.create(log_of(path, number), about.key, number)
     counting.create(count_of(path), about.key, number, end)
+
+
+def snapshot_of(path: Path, number: int) -> Path:
+    """Return the folder of the snapshot before a micro-batch."""
+    return path / f"snapshot-{number:016d}"
+
+
+def log_of(path: Path, number: int) -> Path:
+    """Return the file of the log from a micro-batch on."""
+    return path / f"log-{number:016d}.bin"
+
+
+def count_of(path: Path) -> Path:
+    """Return the file that counts the acknowledged records."""
+    return path / "acknowledged.bin"
+
+
+def remove_others(path: Path, number: int) -> None:
+    """Remove snapshots and logs that are not current: older ones, and one that was not finished."""
+    for other in list(path.iterdir()):
+        match = _NAMED.fullmatch(other.name)
+        if match is not None and int(match[2]) != number:
+            shutil.rmtree(other) if other.is_dir() else other.unlink()
