@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from gluonts.dataset import Dataset
 from gluonts.itertools import batcher
 from gluonts.model import Forecast, Predictor, QuantileForecast
@@ -25,7 +26,7 @@ from tsforecast.evaluation.report import fit_named
 from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.refit import Train, refitted, trained_once
+from tsforecast.forecasting.refit import Train, predicted, refitted
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,12 @@ def cross_validate(
         roles = roles if is_trained else replace(roles, ahead=True)  # as forecasts find covariates
         task = read_task(data, freq, horizon, windows, columns=roles, step=step, categories=categories)
     train = trainer_of(model, task.prediction_length, seed)
-    found = (refitted if refit else trained_once)(train, task, seed=seed)
+    if refit:
+        found = refitted(train, task, seed=seed)
+    else:
+        pasts, predictor = instances(task.test("rolling"))[0], train(task)
+        torch.manual_seed(seed)
+        found = predicted(predictor, pasts, None)
     return alike(validation_frame(found, task, levels), data)
 
 

@@ -65,31 +65,6 @@ class Totals:
         arrays = {name: getattr(self, name).tolist() for name in ("cells", "inside", "pit")}
         return asdict(self) | arrays | {"num_samples": sorted(self.num_samples, key=lambda n: n or 0)}
 
-    @property
-    def overall(self) -> dict[str, Any]:
-        """Return `Scores.overall`."""
-        return {
-            **nested(table(self.cells.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()),
-            "num_forecasts": self.num_forecasts,
-            "num_exact": self.num_exact,
-            "num_samples": next(iter(self.num_samples)) if len(self.num_samples) == 1 else None,
-        }
-
-    @property
-    def per_horizon(self) -> pd.DataFrame:
-        """Return `Scores.per_horizon`."""
-        return table(self.cells, pd.RangeIndex(1, self.cells.shape[1] + 1, name="step"))
-
-    @property
-    def calibration(self) -> pd.DataFrame:
-        """Return `Scores.calibration`."""
-        with np.errstate(invalid="ignore"):
-            table = pd.DataFrame({"pit": self.pit / self.labels}, index=pd.Index(_GRID.round(2), name="probability"))
-            shares = self.inside[:-1] / self.labels
-        table["coverage"] = pd.Series(shares, index=[width / 100 for width in NOMINAL[:-1]])
-        table.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
-        return table
-
 
 def totals_of_json(saved: dict[str, Any]) -> Totals:
     """The sums that `Totals.as_json` wrote."""
@@ -138,12 +113,18 @@ class Scores:
         `mse` is the mean squared error of the median. Also `num_forecasts`, `num_exact` (those whose quantiles are not
         of samples), and `num_samples` (paths of each forecast, None where there are none).
         """
-        return self.totals.overall
+        totals = self.totals
+        return {
+            **nested(table(totals.cells.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()),
+            "num_forecasts": totals.num_forecasts,
+            "num_exact": totals.num_exact,
+            "num_samples": next(iter(totals.num_samples)) if len(totals.num_samples) == 1 else None,
+        }
 
     @cached_property
     def per_horizon(self) -> pd.DataFrame:
         """Return the same scores for every step ahead, indexed by `step` from 1."""
-        return self.totals.per_horizon
+        return table(self.totals.cells, pd.RangeIndex(1, self.totals.cells.shape[1] + 1, name="step"))
 
     @cached_property
     def calibration(self) -> pd.DataFrame:
@@ -152,7 +133,12 @@ class Scores:
         `pit` is the share of labels whose probability integral transform is at most that; the diagonal, if forecasts
         are calibrated. `coverage` is the share inside the central interval of that probability (even percents only).
         """
-        return self.totals.calibration
+        pit, inside, labels = self.totals.pit, self.totals.inside, self.totals.labels
+        with np.errstate(invalid="ignore"):
+            found = pd.DataFrame({"pit": pit / labels}, index=pd.Index(_GRID.round(2), name="probability"))
+            found["coverage"] = pd.Series(inside[:-1] / labels, index=[width / 100 for width in NOMINAL[:-1]])
+        found.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
+        return found
 
 
 @expected_alias_warnings()
