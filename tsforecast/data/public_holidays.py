@@ -256,7 +256,11 @@ def _holidays(country: str, first: int, last: int) -> list[tuple[dt.date, list[s
     languages = getattr(holidays, "list_localized_countries", dict)().get(code, [])
     language = "en_US" if "en_US" in languages else None
     found = holidays.country_holidays(code, subdiv=parts.get(part), years=range(first, last + 1), language=language)
-    return [(date, _plain_names(names)) for date, names in sorted(found.items())]
+    return [
+        # Without remarks, such as that a holiday is observed on another day.
+        (date, [re.sub(r"\s*\(.*?\)", "", name).strip() for name in names.split("; ")])
+        for date, names in sorted(found.items())
+    ]
 
 
 def _near(country: str, codes: Iterable[str]) -> str:
@@ -268,8 +272,3 @@ def _near(country: str, codes: Iterable[str]) -> str:
     if near:
         return f"did you mean {by_name[near[0]]!r}?"
     return suggestion(country, codes) or "expected a code such as US, DE or AU-VIC"
-
-
-def _plain_names(names: str) -> list[str]:
-    """Names of the holidays of a day, without a remark such as that it is observed on another day."""
-    return [re.sub(r"\s*\(.*?\)", "", name).strip() for name in names.split("; ")]

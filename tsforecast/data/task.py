@@ -128,7 +128,11 @@ class ForecastTask:
     @property
     def latest(self) -> list[dict[str, Any]]:
         """The entries for a forecast beyond their end: whole targets, covariates `prediction_length` steps longer."""
-        return [_cut_covariates(entry, self.prediction_length) for entry in self.entries]
+        name, found = FieldName.FEAT_DYNAMIC_REAL, []
+        for entry in self.entries:
+            length = entry[FieldName.TARGET].shape[-1] + self.prediction_length
+            found.append({**entry, name: np.asarray(entry[name])[:, :length]} if name in entry else entry)
+        return found
 
     @property
     def gaps_at_end(self) -> list[int]:
@@ -166,7 +170,10 @@ class ForecastTask:
             names = [name for name in (FieldName.TARGET, FieldName.PAST_FEAT_DYNAMIC_REAL) if name in entry]
             found = dict(entry)
             if gap:
-                found |= {name: _missing_behind(np.asarray(entry[name]), gap) for name in names}
+                for name in names:
+                    values = np.asarray(entry[name])
+                    behind = np.full((*values.shape[:-1], gap), np.nan, values.dtype)
+                    found[name] = np.concatenate([values, behind], axis=-1)
                 _check_covariates(entry, found["target"].shape[-1] + self.prediction_length, gap)
             entries.append(found)
         return replace(self, entries=entries)
@@ -213,11 +220,6 @@ def _last_value(target: np.ndarray) -> int:
     return int(seen[-1]) + 1 if len(seen) else target.shape[-1]
 
 
-def _missing_behind(values: np.ndarray, steps: int) -> np.ndarray:
-    """Values with so many missing ones behind them."""
-    return np.concatenate([values, np.full((*values.shape[:-1], steps), np.nan, values.dtype)], axis=-1)
-
-
 def _check_covariates(entry: dict[str, Any], needed: int, gap: int) -> None:
     """Refuses covariates that are too short for a series that goes on with missing values."""
     covariates = entry.get(FieldName.FEAT_DYNAMIC_REAL)
@@ -227,14 +229,6 @@ def _check_covariates(entry: dict[str, Any], needed: int, gap: int) -> None:
             f"{needed - np.shape(covariates)[1]} steps before the forecast which all have in common; add them, or "
             f"forecast each series from its own end ({option('start', 'each')})"
         )
-
-
-def _cut_covariates(entry: dict[str, Any], beyond: int) -> dict[str, Any]:
-    """The entry, with covariates that end at most `beyond` steps behind the target."""
-    if FieldName.FEAT_DYNAMIC_REAL not in entry:
-        return entry
-    length = entry[FieldName.TARGET].shape[-1] + beyond
-    return {**entry, FieldName.FEAT_DYNAMIC_REAL: np.asarray(entry[FieldName.FEAT_DYNAMIC_REAL])[:, :length]}
 
 
 def last_steps(entry: dict[str, Any], steps: int) -> dict[str, Any]:

@@ -53,9 +53,6 @@ def since_first_value(window: dict[str, Any]) -> dict[str, Any]:
     """The window without the steps before the series begins, see `first_value`.
 
     Of a past without a value its last step is left.
-
-    Args:
-        window: As `cut` makes it.
     """
     begin = first_value(window["past_target"], window["past_observed"])
     names = [f"past_{name}" for name in (*_PER_STEP, _OF_EFFECTS) if f"past_{name}" in window]

@@ -34,10 +34,6 @@ def expect_file(path: str | Path) -> Path:
 def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
     """The text of a file in UTF-8.
 
-    Args:
-        path: Of the file.
-        most: Bytes.
-
     Raises:
         ValueError: If it is longer, or no text.
         OSError: If it can not be opened.

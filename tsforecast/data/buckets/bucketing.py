@@ -14,6 +14,7 @@ import shlex
 import shutil
 import zlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from glob import glob, has_magic
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 
 from tsforecast.data.buckets.gathering import LINE, gather
-from tsforecast.data.buckets.survey import ITEM, SURVEY, TIMESTAMP, WORK, Survey, read_survey, write_survey
+from tsforecast.data.buckets.survey import FORMAT, ITEM, SURVEY, TIMESTAMP, WORK, Survey, read_survey
 from tsforecast.data.tables.cells import StampForm, numbers, read_stamps
 from tsforecast.data.tables.dataframes import as_lists, columns_of
 from tsforecast.data.tables.parts import Form, find_form, read_parts
@@ -100,7 +101,7 @@ def make_buckets(
             if not (work / f"input-{number:05d}.json").is_file():
                 _scatter(work, number, file, form, columns, plan["buckets"])
         survey = gather(folder, files, columns, plan["buckets"], freq, {**plan, "freq": freq})
-        write_survey(folder, survey)
+        write_json(folder / SURVEY, {"format": FORMAT, **asdict(survey), "tally": survey.tally.as_json()})
         shutil.rmtree(work)
     return survey
 

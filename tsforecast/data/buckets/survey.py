@@ -6,7 +6,7 @@ and time stamp. The survey says what all buckets have in common, and has the che
 """
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import pandas as pd
 from tsforecast.data.buckets.tally import Tally, tally_of
 from tsforecast.data.calendar.frequency import period_alias, to_period
 from tsforecast.data.tables.roles import Columns
-from tsforecast.io.files import write_json
 from tsforecast.io.reading import MOST_RECORD, fits, has_fields, read_json
 from tsforecast.wording import listed
 
@@ -114,11 +113,6 @@ def is_buckets(path: Path) -> bool:
 def bucket_name(number: int) -> str:
     """Name of the file of a bucket."""
     return f"bucket-{number:05d}.parquet"
-
-
-def write_survey(folder: Path, survey: Survey) -> None:
-    """Writes survey.json, whole or not at all."""
-    write_json(folder / SURVEY, {"format": FORMAT, **asdict(survey), "tally": survey.tally.as_json()})
 
 
 def read_survey(folder: Path) -> Survey:

@@ -125,7 +125,11 @@ def _candidates(name: str, column: Any, behind: NDArray[np.bool_]) -> dict[str, 
     column = column.infer_objects()
     numbers, empty = _as_numbers(column), column.isna() | column.isin([""])
     if numbers is not None and numbers.isna().equals(column.isna()):
-        return {} if numbers.isna().any() or _is_row_number(numbers) else {name: numbers}
+        if numbers.isna().any():
+            return {}
+        # Whole numbers that follow each other without a gap, in whatever order, are those of rows.
+        is_counted = numbers.dtype.kind in "iu" and numbers.is_unique and np.ptp(numbers.to_numpy()) < len(numbers)
+        return {} if is_counted else {name: numbers}
     is_unknown = empty[behind].any() and not empty[~behind].any()
     if is_unknown or not all(isinstance(cell, str | bool) for cell in column[~empty]):
         return {}
@@ -169,11 +173,6 @@ def _as_numbers(column: Any) -> Any:
     if lower.isin(["true", "false"]).all():
         return (lower == "true").astype(float)
     return pd.Series(parse(column, find_decimal(column.to_frame()), None)[0], column.index)
-
-
-def _is_row_number(numbers: Any) -> bool:
-    """Return whether whole numbers follow each other without a gap in the rows of a table, in whatever order."""
-    return numbers.dtype.kind in "iu" and numbers.is_unique and int(numbers.max()) - int(numbers.min()) < len(numbers)
 
 
 def with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:

@@ -57,7 +57,8 @@ def find_layout(path: Path, encoding: str) -> Layout:
     skipped, delimiter = _above_the_header(path, lines)
     options = {"sep": delimiter, "encoding": encoding, "skiprows": skipped, "header": None}
     header = pd.read_csv(path, nrows=1, dtype=str, **options).iloc[0]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    _refuse_twice(path, header)
+    if len(twice := header[header.duplicated() & header.notna()]):  # which pandas would number
+        raise ValueError(f"{path}: two columns are called {twice.iloc[0]!r}; rename one of them")
     names = [str(name).strip() if pd.notna(name) else f"Unnamed: {number}" for number, name in enumerate(header)]
     rows = list(csv.reader((line for line in lines[skipped + 1 :] if line.strip()), delimiter=delimiter))
     if rows and all(len(row) == len(names) + 1 and not row[-1] for row in rows):
@@ -98,10 +99,3 @@ def _above_the_header(path: Path, lines: list[str]) -> tuple[int, str]:
 
 def _delimiter(line: str) -> str:
     return max(_DELIMITERS, key=line.count)
-
-
-def _refuse_twice(path: Path, header: Any) -> None:
-    """Raises where two columns have one name: pandas would number them."""
-    twice = header[header.duplicated() & header.notna()]
-    if len(twice):
-        raise ValueError(f"{path}: two columns are called {twice.iloc[0]!r}; rename one of them")

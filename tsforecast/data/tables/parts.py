@@ -39,11 +39,6 @@ class Form(NamedTuple):
 def find_form(path: Path, columns: Columns, rows: int) -> Form:
     """The form of a table by its first rows; the log says it.
 
-    Args:
-        path: As `read_table` takes it.
-        columns: What the user has said.
-        rows: Which decide.
-
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: As `read_table` and `timestamps` do.
