@@ -21,7 +21,7 @@ from pyarrow import parquet
 from tsforecast.data.buckets.rows import refuse_other_frequency
 from tsforecast.data.buckets.survey import SURVEY, WORK, Bucket, read_survey
 from tsforecast.forecasting.engines import ENGINES
-from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
+from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.forecasting.requests import Request
 from tsforecast.io.files import checksum, folder_checksum, remove_leftovers, write_json
 from tsforecast.io.locks import LOCK, lock_folder
@@ -34,6 +34,7 @@ MANIFEST = "manifest.json"
 FORMAT = 1  # of manifests
 _PLAN = "plan.json"
 _TOLD = 10  # warnings that are shown
+_loaded = lru_cache(maxsize=1)(load_predictor)  # a process keeps it from bucket to bucket
 _TOLD_OF = ("file", "series", "rows", "size", "sha256")  # what the manifest says of a bucket
 
 
@@ -71,12 +72,6 @@ def seed_of(seed: int, name: str) -> int:
     """The seed of a bucket: streams of different buckets, and of different seeds, are independent."""
     digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
-
-
-@lru_cache(maxsize=1)
-def _loaded(run: Path, device: str) -> StateSpacePredictor:
-    """The predictor of a folder, kept by a process from bucket to bucket."""
-    return load_predictor(run, device)
 
 
 @contextmanager
@@ -139,7 +134,9 @@ def process_buckets(
     run, data, out = (Path(path).resolve() for path in (run, data, out))
     survey = read_survey(data)
     refuse_other_frequency(data, survey, request.freq)
-    plan = _plan(run, data, request)
+    # All that results depend on; lists for tuples.
+    wanted = {"kind": type(request).__name__.lower()} | json.loads(json.dumps(asdict(request)))
+    plan = {"format": FORMAT, "predictor": folder_checksum(run), "survey": checksum(data / SURVEY), "request": wanted}
     _refuse_other_contents(out)
     with lock_folder(out):
         work = out / WORK
@@ -167,12 +164,6 @@ def process_buckets(
         write_json(out / MANIFEST, manifest)
         shutil.rmtree(work)
     return manifest
-
-
-def _plan(run: Path, data: Path, request: Request) -> dict[str, Any]:
-    """What results depend on."""
-    wanted = {"kind": type(request).__name__.lower()} | json.loads(json.dumps(asdict(request)))  # lists for tuples
-    return {"format": FORMAT, "predictor": folder_checksum(run), "survey": checksum(data / SURVEY), "request": wanted}
 
 
 def _refuse_other_contents(out: Path) -> None:

@@ -99,11 +99,6 @@ def has_blocks(day: int, horizon: int) -> bool:
     return _BLOCKS * horizon <= day
 
 
-def _same_days(steps: int, block: int, day: int) -> list[int]:
-    """Return the days before whose same steps explain a block: as many as leave origins enough."""
-    return [number for number in _SAME if number * day + (_ORIGINS + 1) * block <= steps] if block < day else []
-
-
 def direct_forecast(
     values: Array, day: int, horizon: int, signals: Array | None = None, block: int | None = None
 ) -> Direct | None:
@@ -126,7 +121,8 @@ def direct_forecast(
         None where origins are too few, or the last day is like none before the last week.
     """
     block = block or day
-    missing, same = np.isnan(values), _same_days(len(values), block, day)
+    missing, room = np.isnan(values), len(values) - (_ORIGINS + 1) * block
+    same = [number for number in _SAME if block < day and number * day <= room]  # as many as leave origins enough
     begin = max(_WEEK * block, max(same, default=0) * day)
     origins = np.arange(len(values) - -(-horizon // block) * block, begin - 1, -block)[::-1]
     origins = origins[[missing[origin : origin + horizon].mean() <= _MISSING for origin in origins]]
@@ -254,19 +250,19 @@ class Directs:
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
         return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 
-    def exchanged(self, paths: Sequence[Any], is_clipped: bool) -> list[Any]:
+    def exchanged(self, every: Sequence[Any], is_clipped: bool) -> list[Any]:
         """Return paths (path, step[, target]) of each series, direct ones in the place of a share of them."""
-        return [self._exchanged(path, series, is_clipped) for path, series in zip(paths, self.found, strict=True)]
-
-    def _exchanged(self, paths: NDArray[Any], series: list[Direct] | None, is_clipped: bool) -> NDArray[Any]:
-        if series is None:
-            return paths
-        rows = torch.randperm(len(paths))[: round(self.share * len(paths))].numpy()
-        chosen = torch.randint(min(len(one.errors) for one in series), rows.shape).numpy()  # the same of all targets
-        drawn = np.stack([one.paths(chosen) for one in series], -1)
-        found = paths.astype(np.result_type(paths, np.float32))
-        found[rows] = (np.maximum(drawn, 0.0) if is_clipped else drawn).reshape(found[rows].shape)
-        return found
+        exchanged = []
+        for paths, series in zip(every, self.found, strict=True):
+            if series is not None:
+                rows = torch.randperm(len(paths))[: round(self.share * len(paths))].numpy()
+                least = min(len(one.errors) for one in series)
+                chosen = torch.randint(least, rows.shape).numpy()  # the same of all targets
+                drawn = np.stack([one.paths(chosen) for one in series], -1)
+                paths = paths.astype(np.result_type(paths, np.float32))
+                paths[rows] = (np.maximum(drawn, 0.0) if is_clipped else drawn).reshape(paths[rows].shape)
+            exchanged.append(paths)
+        return exchanged
 
 
 def _of_window(window: dict[str, Any], day: int, horizon: int, targets: int) -> list[Direct] | None:

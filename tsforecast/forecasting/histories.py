@@ -22,7 +22,7 @@ from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.direct import ALONE, Directs
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
 from tsforecast.forecasting.far_values import NAMED, far_values, refuse_far_future
-from tsforecast.forecasting.lengths import history_by_frequency
+from tsforecast.forecasting.lengths import recent_by_frequency
 from tsforecast.forecasting.ragged import without_ragged_end
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.component_names import longest_cycle
@@ -35,6 +35,7 @@ Result = TypeVar("Result")
 _SHORT_SERIES, _SHORT_STEPS = 256, 16_000  # series at a time, and steps of all of them, where no paths are drawn
 _LONG_STEPS = 800_000  # of all series that are taken at a time: about 1 GiB of a bank
 BATCHES_HELD = 8  # of entries at a time
+_HISTORY = 20_000  # steps before a forecast, at least eight weeks
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,9 @@ class Histories:
     @property
     def filtered_length(self) -> int | None:
         """Return the steps of a history that a forecast filters, at most; None for all."""
-        cycle = longest_cycle(self.net.dynamics.season_names, self.freq)
-        return self.history_length or history_by_frequency(self.freq, cycle)
+        recent = recent_by_frequency(self.freq, longest_cycle(self.net.dynamics.season_names, self.freq))
+        # Where a day is the main season, what lies farther back has been forgotten, and takes minutes to filter.
+        return self.history_length or (max(_HISTORY, recent) if recent else None)
 
     def alone(self, what: str) -> None:
         """Log the absence of direct forecasts from an answer, if `predict` has some."""

@@ -76,12 +76,14 @@ class Pace(pl.Callback):
             return
         self.seconds.append(time.monotonic() - self._began)
         self.spent += self.seconds[-1]
-        self.losses.append(_loss(trainer))
+        self.losses.append(float(trainer.callback_metrics["train_loss"]))
         done, linear = trainer.current_epoch + 1 + self.skipped, min(pl_module.forecaster.groups.linear_epochs, last)
         first, end = (0, linear) if done <= linear else (linear, last)
         faster = _FASTER if self.plateau and self._flat(pl_module.forecaster, end - first) else 1
         if self.time_budget is not None:
-            faster = max(faster, round((end - done) / self._affordable(end < last)))
+            # What fits into the time; epochs of particles cost more, but not known yet.
+            left = max((self.time_budget - self.spent) * (_OF_FIRST if end < last else 1), 1e-9)
+            faster = max(faster, round((end - done) / (left / statistics.fmean(self.seconds[-3:]))))
         count = int(trainer.strategy.broadcast(max(0, min(faster, end - done) - 1)))
         if count:
             self._skip(trainer, count)
@@ -110,12 +112,6 @@ class Pace(pl.Callback):
             log.info("the loss falls no longer: the schedule goes on %d times as fast", _FASTER)
         return flat
 
-    def _affordable(self, is_first: bool) -> float:
-        """Return how many epochs of this stage fit into the time; those of particles cost more, but not known yet."""
-        assert self.time_budget is not None
-        left = (self.time_budget - self.spent) * (_OF_FIRST if is_first else 1)
-        return max(left, 1e-9) / statistics.fmean(self.seconds[-3:])
-
     def _skip(self, trainer: pl.Trainer, count: int) -> None:
         """Move the schedules on by so many epochs."""
         assert trainer.max_epochs
@@ -124,8 +120,3 @@ class Pace(pl.Callback):
             config.scheduler.last_epoch += steps - 1
             config.scheduler.step()  # pyright: ignore[reportCallIssue]
         self.skipped += count
-
-
-def _loss(trainer: pl.Trainer) -> float:
-    """Return the loss of the epoch."""
-    return float(trainer.callback_metrics["train_loss"])
