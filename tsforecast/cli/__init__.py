@@ -108,7 +108,9 @@ def _dispatch(name: str, rest: list[str]) -> int:
     if name == "evaluate" and rest[:1] == ["--compare"]:
         name, rest = "compare", rest[1:]
     if name == "train":
-        rest = parsing.with_model(rest, names.AUTO)
+        given = {word.split("=")[0] for word in rest}
+        if rest and rest[0].startswith("--") and given & {"--data", "--dataset"}:  # options alone, and data
+            rest = [names.AUTO, *rest]
     try:
         return _run(name, command_lines.parsed(name, rest))
     except ArgumentError as error:

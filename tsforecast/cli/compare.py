@@ -27,14 +27,7 @@ _FILES = ("scores.json", *TABLES)
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A run folder that `evaluate` has completed.
-
-    Attributes:
-        folder: Of the run.
-        record: Of its training.
-        scores: Contents of scores.json.
-        tables: Contents of the other files, by name.
-    """
+    """A run folder that `evaluate` has completed."""
 
     folder: Path
     record: dict[str, Any]

@@ -41,8 +41,13 @@ def run(chosen: Evaluate) -> int:
     """Scores a run and completes its folder with tables and pictures."""
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
     folder, record = opened.folder, opened.record
-    if chosen.frame:
-        _check_frame(chosen, opened)
+    if chosen.frame:  # before anything is computed
+        if not str(chosen.frame).lower().endswith(SUFFIXES):
+            raise ValueError(f"expected --frame to end with {', '.join(SUFFIXES)}, got {chosen.frame!r}")
+        if chosen.output or opened.is_irregular:
+            raise ValueError(
+                "--frame goes with series on a grid, scored in one piece: without --output and --irregular"
+            )
     if record["split"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
     if chosen.output and not opened.is_irregular:
@@ -52,14 +57,6 @@ def run(chosen: Evaluate) -> int:
             raise ValueError(f"--{name} goes with --output DIR, for data in buckets")
     with runs.hold(folder):
         return _run(chosen, opened)
-
-
-def _check_frame(chosen: Evaluate, opened: Opened) -> None:
-    """Refuses --frame before anything is computed, where it is no table or goes with none of the data."""
-    if not str(chosen.frame).lower().endswith(SUFFIXES):
-        raise ValueError(f"expected --frame to end with {', '.join(SUFFIXES)}, got {chosen.frame!r}")
-    if chosen.output or opened.is_irregular:
-        raise ValueError("--frame goes with series on a grid, scored in one piece: without --output and --irregular")
 
 
 def _score_buckets(chosen: Evaluate, opened: Opened) -> int:

@@ -73,12 +73,6 @@ def own_options(model: str) -> dict[str, Any]:
     return {name: each for name, each in options_of(TIMED[model]).items() if name not in {*DATA_DECIDED, "unit"}}
 
 
-def of_estimator(model: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those options of a run that its estimator takes."""
-    names = ("context_length", "batch_size", "num_batches_per_epoch", *own_options(model))
-    return {name: chosen[name] for name in names if chosen.get(name) is not None}
-
-
 def refuse_times(chosen: AnswerOptions) -> None:
     """Raise a ValueError for options of times beside a run on a regular grid."""
     for name in ("at", "every"):

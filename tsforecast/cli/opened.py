@@ -15,14 +15,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 
 @dataclass(frozen=True)
 class Opened:
-    """A run with finished training.
-
-    Attributes:
-        chosen: Options of the command.
-        folder: Of the run.
-        record: Contents of its run.json.
-        trained: Options of its training.
-    """
+    """A run with finished training."""
 
     chosen: Any
     folder: Path

@@ -50,14 +50,9 @@ def typed(command: str) -> str:
     return f"python {script.with_name('evaluate.py')} --compare" if command == "compare" else f"tsforecast {command}"
 
 
-def _plain_yaml(text: str) -> Any:
-    """The value of an option, or of a whole file of them: nothing but plain values, see `check_yaml`."""
-    check_yaml(text)
-    return get_loader("yaml")(text)
-
-
 _PLAIN = "plain"  # the mode of our parsers; other users of jsonargparse keep theirs
-set_loader(_PLAIN, _plain_yaml, exceptions=(YAMLError, ValueError))
+# Of an option, or of a whole file of them: nothing but plain values, see `check_yaml`, which returns nothing.
+set_loader(_PLAIN, lambda text: check_yaml(text) or get_loader("yaml")(text), exceptions=(YAMLError, ValueError))
 
 
 class ConfigFile(ActionConfigFile):
@@ -80,13 +75,6 @@ def command_parser(command: str, description: str) -> ArgumentParser:
         allow_abbrev=False,
         parser_mode=_PLAIN,
     )
-
-
-def with_model(arguments: Sequence[str], auto: str) -> list[str]:
-    """Arguments of `train`, behind `auto` where they are options alone, and give data."""
-    given = {word.split("=")[0] for word in arguments}
-    are_options = bool(arguments) and arguments[0].startswith("--") and not given.isdisjoint({"--data", "--dataset"})
-    return [auto, *arguments] if are_options else list(arguments)
 
 
 def underscored(arguments: Iterable[str]) -> list[str]:

@@ -81,19 +81,15 @@ def read_record(folder: Path, kind: str | None = None) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged; train again into a new folder") from error
     if found != FORMAT:
+        versions_ = record.get("versions")
+        made = f", {versions_.get('tsforecast')!r}" if isinstance(versions_, dict) else ""
         raise ValueError(
             f"{path}: expected format {FORMAT}, got {found!r}; read this run with the version of tsforecast that made "
-            f"it{_version(record)}"
+            f"it{made}"
         )
     if kind is not None:
         _check_kind(folder, record, kind)
     return record
-
-
-def _version(record: dict[str, Any]) -> str:
-    """Of tsforecast, as a record has it."""
-    versions = record.get("versions")
-    return f", {versions.get('tsforecast')!r}" if isinstance(versions, dict) else ""
 
 
 def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:

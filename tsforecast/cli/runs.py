@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from tsforecast.cli import parsing
 from tsforecast.cli.answers import write_table
 from tsforecast.cli.records import Command
 from tsforecast.cli.run_records import RECORD, new_record, read_record, versions, write_record
@@ -182,11 +181,6 @@ def check_resumed(folder: Path, record: dict[str, Any], found: str) -> None:
         raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
 
 
-def log_stopped(folder: Path) -> None:
-    """Announces that an interrupted training goes on."""
-    log.warning("stopped; `%s --resume %s` goes on after the last finished epoch", parsing.typed("train"), folder)
-
-
 def finished(folder: Path) -> bool:
     """Whether the training came to its end."""
     return (folder / PREDICTOR).is_dir()
@@ -210,11 +204,6 @@ def fingerprint(task: ForecastTask, fields: Collection[str] | None = None) -> st
             digest.update(name.encode())
             digest.update(value.tobytes() if isinstance(value, np.ndarray) else str(value).encode())
     return digest.hexdigest()[:16]
-
-
-def targets_fingerprint(task: ForecastTask) -> str:
-    """A hash of what is forecast and scored: equal for runs that can be compared, with covariates or without."""
-    return fingerprint(task, ("item_id", "times" if task.gap else "start", "target"))
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:

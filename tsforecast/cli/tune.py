@@ -19,7 +19,7 @@ from lightning.pytorch import seed_everything
 from tqdm import tqdm
 
 from tsforecast.cli import command_lines, options, parsing, runs, train
-from tsforecast.cli.chosen import settled
+from tsforecast.cli.choices import settled
 from tsforecast.cli.run_log import log_file
 from tsforecast.data import ForecastTask
 from tsforecast.evaluation import score
