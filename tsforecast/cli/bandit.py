@@ -177,11 +177,7 @@ def _finished(path: Path, rounds: int) -> int:
 
 
 def scores(table: pd.DataFrame) -> dict[str, Any]:
-    """Return means and standard deviations over runs.
-
-    Args:
-        table: Rewards by run and round; rewards are NaN in rounds of a log that do not count.
-    """
+    """Return means and standard deviations over runs, from rewards by run and round; NaN rounds do not count."""
     paid, lost, seconds, megabytes = (
         table.pivot(index="round", columns="run", values=name).to_numpy(np.float64)
         for name in ("reward", "regret", "seconds", "megabytes")

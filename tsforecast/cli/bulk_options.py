@@ -18,11 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def is_table(chosen: AnswerOptions) -> bool:
-    """Whether --output is a file, and not a folder.
-
-    Raises:
-        ValueError: If options of a folder go with a file.
-    """
+    """Whether --output is a file, and not a folder; a ValueError if options of a folder go with a file."""
     out = Path(chosen.output)
     if not out.name.lower().endswith(forecast_tables.SUFFIXES):
         return False
@@ -38,10 +34,6 @@ def buckets_of(opened: Opened, given: Columns | None = None) -> dict[str, Any]:
     Args:
         opened: The run.
         given: Columns of the data; None for those that the options name, else the run.
-
-    Raises:
-        ValueError: If there are no buckets, or they have not the columns of the run.
-        FileNotFoundError: If a bucket is missing.
     """
     data, chosen = opened.buckets, opened.chosen
     if data is None:

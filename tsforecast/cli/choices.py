@@ -36,12 +36,6 @@ def choices(
 ) -> dict[str, dict[str, Any]]:
     """Choices for run.json.
 
-    Args:
-        options: Of the run: what they give was not chosen.
-        task: The data, with the reasons of its split.
-        training: Of the model.
-        net: The model that it trains.
-
     Returns:
         Name -> {"value", "reason"}: the split of a user's file, what "auto" stands for, and lengths by frequency.
     """

@@ -36,12 +36,7 @@ class ScoredRun:
 
     @classmethod
     def read(cls, folder: Path) -> "ScoredRun":
-        """Reads a folder.
-
-        Raises:
-            FileNotFoundError: If there is no such folder.
-            ValueError: If it is no run, or one that has not been scored.
-        """
+        """Reads a folder; a FileNotFoundError if there is none, a ValueError if it is no run that has been scored."""
         record = run_records.read_record(folder, "train")
         if run_records.is_irregular(record):
             raise ValueError(f"compare expects runs of series on a grid, and {folder} is one of `train --irregular`")

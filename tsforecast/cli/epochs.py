@@ -19,13 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def trainer_options(folder: Path, chosen: Namespace, callbacks: Sequence[pl.Callback] = ()) -> dict[str, Any]:
-    """Return the options of Lightning's `Trainer` by which a run writes its folder.
-
-    Args:
-        folder: Run folder, where a checkpoint goes after every epoch, and losses.
-        chosen: Options of the run.
-        callbacks: Beside the checkpoint.
-    """
+    """Return the options of Lightning's `Trainer` by which a run writes its folder."""
     # One file, replaced after every epoch; with save_last=True Lightning would write it when the training ends only.
     last = (folder / runs.LAST).resolve()
     checkpoint = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)

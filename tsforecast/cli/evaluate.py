@@ -211,14 +211,7 @@ def _report_difference(evaluation: Evaluation) -> None:
 def _report_adaptation(
     folder: Path, evaluation: Evaluation, result: AdaptationResult, marks: dict[str, pd.Timestamp] | None
 ) -> list[Path]:
-    """Writes how the model that went on learning did, window by window, beside the one that did not.
-
-    Args:
-        folder: Of the run.
-        evaluation: With the scores of both.
-        result: Of the one that went on learning.
-        marks: Of the picture; None for no picture.
-    """
+    """Writes how the model that went on learning did, window by window, beside the one that did not."""
     assert evaluation.adapted is not None
     names = (evaluation.model, evaluation.adapted)
     frozen, learnt = (evaluation.scores[name]["rolling"].per_forecast for name in names)

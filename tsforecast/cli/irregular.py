@@ -45,11 +45,7 @@ _SHOWN = 2.0  # times of the test part before it, in a picture
 
 
 def complete(call: Training) -> None:
-    """Give the options of `train MODEL --irregular` the defaults of models in continuous time, where nobody chose.
-
-    Raises:
-        ValueError: If the model or an option does not go with --irregular.
-    """
+    """Give the options of `train MODEL --irregular` the defaults of continuous time; refuse those that do not go."""
     model, chosen, defaults = call.model, call.chosen, train_parser.options_of(call.model)
     if model not in TIMED:
         raise ValueError(f"--irregular goes with {listed(TIMED)}, got {model!r}")
@@ -81,12 +77,7 @@ def refuse_times(chosen: AnswerOptions) -> None:
 
 
 def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace) -> int:
-    """Writes forecasts (`predict`) or interpolation (`impute`) at any times into a file.
-
-    Raises:
-        ValueError: If an option does not go with such a run, or data or times are not as expected.
-        FileNotFoundError: If a file is missing.
-    """
+    """Writes forecasts (`predict`) or interpolation (`impute`) at any times into a file; refuses other options."""
     if not bulk_options.is_table(chosen):
         raise ValueError("a run of `train --irregular` answers into a file: expected --output FILE.csv or FILE.parquet")
     given = {"known": None, "prediction_length": None, "start": "common"}
@@ -115,11 +106,7 @@ def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace
 
 
 def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], task: ForecastTask) -> int:
-    """Scores a run on its test windows beside baselines, into its folder.
-
-    Raises:
-        ValueError: If there are no test windows, or an option does not go with such a run.
-    """
+    """Scores a run on its test windows beside baselines, into its folder; refuses one without test windows."""
     for name in ("adapt", "inspect", "marks", "output", "refit"):
         if getattr(chosen, name):
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")

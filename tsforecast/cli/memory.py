@@ -39,9 +39,6 @@ def imported(name: str) -> ModuleType:
 
     The search walks through a million objects of modules, which live as long as the process: again and again while they
     are imported, and once more at the end. That is a third of the seconds of a short command.
-
-    Args:
-        name: Of the module, in full.
     """
     if name in sys.modules:
         return sys.modules[name]

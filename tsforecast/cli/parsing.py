@@ -91,11 +91,7 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
 
 
 def explained(message: str, parser: PlainParser, arguments: Sequence[str]) -> str:
-    """The message of a parser, in terms of what the user has typed.
-
-    Returns:
-        Names of options with their dashes, what was expected, and the nearest name for one that is not known.
-    """
+    """The message of a parser, in terms of what the user has typed, with the nearest name for an unknown one."""
     message = " ".join(message.split())
     known = _known(parser, arguments)
     if found := re.search(r'Parser key "([\w.]+)"(?: element \d+)?: (.*)', message):

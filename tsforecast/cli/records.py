@@ -80,9 +80,6 @@ class Command:
             name: Of the command.
             path: File of the record.
             kept: What it has: as `kept`, or from a version that had fewer options.
-
-        Raises:
-            ValueError: If an option is missing, unknown, of another type or out of its range.
         """
         known = {field.name: field for field in options_of(cls) if field.name not in _UNKEPT}
         later = {name: field.default for name, field in known.items() if field.metadata.get("later")}
@@ -150,13 +147,7 @@ def parser_of(name: str, record: type[Command]) -> ArgumentParser:
 
 
 def add_options(parser: Any, record: type[Command], grouped: bool = False) -> None:
-    """Add the options of a record to a parser of argparse or jsonargparse.
-
-    Args:
-        parser: Of a command.
-        record: Whose fields are added, those of a base class as a group.
-        grouped: Whether its own fields are a group, too.
-    """
+    """Add the options of a record to a parser of argparse or jsonargparse."""
     left = {field.name: field for field in options_of(record)}
     hints, texts = typing.get_type_hints(record), texts_of(record)
     for base in reversed(record.__mro__):

@@ -22,13 +22,7 @@ _PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
 
 
 def new_record(kind: str, contents: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
-    """Return the contents of run.json of a run that begins now.
-
-    Args:
-        kind: The command, "stream", "bandit" or "optimise".
-        contents: What the command keeps under its name.
-        argv: Its arguments.
-    """
+    """Return the contents of run.json of a run that begins now."""
     return {
         "format": FORMAT,
         kind: contents,
@@ -65,10 +59,6 @@ def read_record(folder: Path, kind: str | None = None) -> dict[str, Any]:
     Args:
         folder: Of the run.
         kind: The command that made it, "train", "stream" or "bandit", whose keys are then expected; None for any.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If the folder is no run, or one of another format.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no run folder {folder}")

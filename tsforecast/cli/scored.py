@@ -53,10 +53,6 @@ def _check_scores(path: Path, name: str, found: Any) -> None:
 def read_table(path: Path, models: list[str]) -> pd.DataFrame:
     """A table of scores.
 
-    Args:
-        path: A file whose name is in `TABLES`.
-        models: Of which it must have rows.
-
     Raises:
         ValueError: If the file is too long or cut short, lacks a column or a model, or has a cell that does not fit its
             column. The message names file and column.

@@ -81,13 +81,7 @@ def _begin(folder: Path, begun: Progress) -> None:
 
 
 def _resume(folder: Path, chosen: Stream, classes: int) -> int:
-    """Goes on from the last saved state; from the beginning if the stream was killed before it saved one.
-
-    Args:
-        folder: Of the run.
-        chosen: Options of the run.
-        classes: Number of classes that there may be; 0 for numbers.
-    """
+    """Goes on from the last saved state; from the beginning if the stream was killed before it saved one."""
     setup = _setup(chosen, classes)
     begun = _begun(chosen, setup)
     if not (folder / STATE).is_file():
@@ -214,15 +208,7 @@ def observations(chosen: Stream) -> Iterator[Observation]:
 
 
 def duration(text: str, expected: str) -> pd.Timedelta:
-    """Return the length of time that a text such as 7D names.
-
-    Args:
-        text: As it was given.
-        expected: What the error says was expected.
-
-    Raises:
-        ValueError: If the text names none.
-    """
+    """Return the length of time that a text such as 7D names."""
     try:
         length = pd.to_timedelta([text])[0]  # pandas 2 reads a single text by units which NumPy 2.5 deprecates
     except ValueError as error:

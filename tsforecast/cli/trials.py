@@ -45,11 +45,7 @@ class Goal:
 
 
 def read_bounds(texts: Sequence[str], taken: Sequence[str] = (VALUE,)) -> Space:
-    """Return the inputs that the option names.
-
-    Raises:
-        ValueError: If a text is of another form, names come twice, or the bounds are none.
-    """
+    """Return the inputs that the option names; a ValueError if the text has another form, or names come twice."""
     inputs: list[Number | Choice] = []
     for text in texts:
         name, *rest = text.split(":")
@@ -72,11 +68,7 @@ def read_bounds(texts: Sequence[str], taken: Sequence[str] = (VALUE,)) -> Space:
 
 
 def read_limits(texts: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """Return columns and the largest number of each, as the option names them.
-
-    Raises:
-        ValueError: If a text is of another form.
-    """
+    """Return columns and the largest number of each, as the option names them; a ValueError for another form."""
     found = []
     for text in texts:
         name, _, most = text.rpartition(":")
@@ -89,18 +81,8 @@ def read_limits(texts: Sequence[str]) -> tuple[tuple[str, float], ...]:
 def propose(path: Path, space: Space, optimiser: Optimiser, points: int = 1, goal: Goal = Goal()) -> int:
     """Adds the next points to a table, which is begun where there is none, and prints them.
 
-    Args:
-        path: The table.
-        space: Its columns of inputs.
-        optimiser: Over the corners of the space.
-        points: How many are wanted.
-        goal: Its columns that are filled in.
-
     Returns:
         0.
-
-    Raises:
-        ValueError: If the table lacks a column or has a row that cannot be read; the message has its line.
     """
     columns, rows = _read(path, [*space.names, *goal.columns])
     known, waiting = optimiser.init(), 0

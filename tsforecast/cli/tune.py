@@ -130,11 +130,7 @@ def _open(path: Path) -> tuple[Any, set[str]]:
 
 
 def validation_task(task: ForecastTask, windows: int) -> ForecastTask:
-    """The task without its test part, its last windows in the place of it.
-
-    Raises:
-        ValueError: If a series is too short.
-    """
+    """The task without its test part, its last windows in place of it; a ValueError if a series is too short."""
     entries = task.train
     shortest = min(entry["target"].shape[-1] for entry in entries)
     if shortest <= windows * task.prediction_length:
@@ -151,10 +147,6 @@ def read_space(path: str | None, chosen: Namespace) -> dict[str, Any]:
     Args:
         path: YAML file; None for what is worth trying of every model.
         chosen: Options of the model.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is not understood, or names what the model does not have.
     """
     if path is None:
         space: dict[str, Any] = {name: values for name, values in _CHOICES.items() if name in chosen}
@@ -196,13 +188,6 @@ def suggest(trial: Any, name: str, values: Any) -> Any:
 
 def trial_crps(model: str, chosen: Namespace, task: ForecastTask, tried: Mapping[str, Any], scratch: Path) -> float:
     """CRPS on the validation windows, of a model trained on what comes before them.
-
-    Args:
-        model: Name of the model.
-        chosen: Options of the run.
-        task: As `validation_task` gives it.
-        tried: Hyperparameters in the place of those chosen.
-        scratch: Folder for what the training writes.
 
     Raises:
         ArithmeticError: If the training diverges.

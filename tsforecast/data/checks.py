@@ -128,9 +128,6 @@ def check_values(values: np.ndarray, support: str, largest: float, name: str) ->
         support: See `check_entries`.
         largest: Likewise.
         name: What they are, for the message.
-
-    Raises:
-        ValueError: If one is infinite, too large or not in the support.
     """
     sizes = np.abs(values)
     if np.isinf(sizes).any():
@@ -185,9 +182,6 @@ def as_numbers(values: Any, place: str = "the values") -> np.ndarray:
     Args:
         values: An array, a masked array, or lists of numbers and None.
         place: What they are, for messages.
-
-    Raises:
-        ValueError: If they are no numbers, or rows differ in length.
     """
     if isinstance(values, np.ma.MaskedArray):
         return np.ma.filled(values.astype(np.float64), np.nan) if np.ma.is_masked(values) else np.asarray(values)

@@ -115,11 +115,7 @@ class EpochLoader:
         return {"made": self.made}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Leaves out the batches that have been made, in the next iteration; none after a whole epoch.
-
-        Raises:
-            ValueError: If an epoch has fewer batches.
-        """
+        """Leaves out the batches that have been made, in the next iteration; none after a whole epoch."""
         made, most = state["made"], self.num_batches
         if most is not None and made > most:
             raise ValueError(f"expected a checkpoint of an epoch of {most} batches, got one after {made}")

@@ -45,12 +45,7 @@ def data_home() -> Path:
 
 
 def write_folder(task: ForecastTask, path: Path) -> None:
-    """Writes a task as a GluonTS folder: it appears only when it is complete, and replaces an older one.
-
-    Args:
-        task: Task to write. Targets of float64 are written as they are.
-        path: Folder to create.
-    """
+    """Writes a task as a GluonTS folder: it appears only when it is complete, and replaces an older one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     meta = {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows}
     with replace_folder(path) as scratch:

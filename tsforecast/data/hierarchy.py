@@ -33,9 +33,6 @@ def with_levels(columns: Columns, given: Given | None) -> Columns:
     Args:
         columns: Of the table.
         given: As for `find_hierarchy`; a summing matrix names no columns, nor does None.
-
-    Raises:
-        ValueError: If a level has no name, or a column is given twice.
     """
     if given is None or (groups := _groups(given)) is None:
         return columns

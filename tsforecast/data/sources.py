@@ -162,10 +162,6 @@ def bucket_task(
 
     Returns:
         The task of the series that can be used, of which there may be none.
-
-    Raises:
-        FileNotFoundError: If there is no such bucket.
-        ValueError: If it is broken, or as `read_task` says.
     """
     series = series_of(bucket_table(folder, bucket, columns), freq, categories)
     beyond = windows == 0 and prediction_length > 0

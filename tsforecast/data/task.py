@@ -89,9 +89,6 @@ class ForecastTask:
         """Return pairs of a past and the observations within the horizon after it, of series with clocks of their own.
 
         Empty windows are left out.
-
-        Raises:
-            ValueError: If the task has no test windows.
         """
         self._check_windows()
         pairs = []
@@ -152,9 +149,6 @@ class ForecastTask:
 
         Args:
             end: The last step of all; None for that of the series that ends last.
-
-        Raises:
-            ValueError: If known covariates of such a series do not reach over the same forecast.
         """
         if early := self.early:
             log.warning(
@@ -245,11 +239,7 @@ def last_steps(entry: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def with_windows(task: ForecastTask, windows: int) -> ForecastTask:
-    """The task with another number of test windows, and so another split.
-
-    Raises:
-        ValueError: If nothing would be left to train on.
-    """
+    """The task with another number of test windows, and so another split; a ValueError without training steps."""
     length = min(entry["target"].shape[-1] for entry in task.entries)
     most = (length - 1 - task.prediction_length) // (task.step or task.prediction_length) + 1
     if not 0 <= windows <= most:

@@ -72,11 +72,7 @@ class Scoring(Request):
         return {"totals": totals, "deviations": evaluation.deviations}
 
     def finish(self, out: Path, notes: list[dict[str, Any]]) -> None:
-        """Writes scores over all series, and a table of them to read.
-
-        Raises:
-            ValueError: If no series can be used.
-        """
+        """Writes scores over all series, and a table of them to read; a ValueError if no series can be used."""
         evaluation = merged(self, notes)
         save_scores(evaluation, out, of_series=False)
         with replace_file(out / TABLE) as temporary:
@@ -84,15 +80,7 @@ class Scoring(Request):
 
 
 def merged(request: Scoring, notes: list[dict[str, Any]]) -> Evaluation:
-    """Return the scores over all series, with those of no single one.
-
-    Args:
-        request: What was wanted.
-        notes: Of the buckets, in their order.
-
-    Raises:
-        ValueError: If no series can be used.
-    """
+    """Return the scores over all series, with those of no single one."""
     parts = [note["parts"] for note in notes if note["series"]]
     if not parts:
         raise ValueError("no bucket has a series that can be used: give fewer windows, or shorter ones")

@@ -101,11 +101,7 @@ def cross_validate(
 
 
 def trainer_of(model: Any, horizon: int, seed: int) -> Train:
-    """Return the training of a model, given as `cross_validate` takes it.
-
-    Raises:
-        ValueError: If there is no such model, or if it is of another horizon.
-    """
+    """Return the training of a model, given as `cross_validate` takes it; refuse one of another horizon."""
     if model is None:
         return partial(fitted, seed=seed)
     if isinstance(model, str) and model.partition("-")[0] in BASELINES:
@@ -122,13 +118,7 @@ def trainer_of(model: Any, horizon: int, seed: int) -> Train:
 
 
 def validation_frame(forecasts: Iterable[Forecast], task: ForecastTask, levels: tuple[float, ...]) -> pd.DataFrame:
-    """Return forecasts of the test windows of a task beside the actual values, see `cross_validate`.
-
-    Args:
-        forecasts: In the order of `task.test("rolling")`.
-        task: Of a table, or not.
-        levels: Of the quantiles.
-    """
+    """Return forecasts of the test windows of a task beside the actual values, see `cross_validate`."""
     _, labels = instances(task.test("rolling"))
     name = _name_of_actual(task, levels)
     parts = []

@@ -178,14 +178,7 @@ def score(
 
 
 def scores_of(windows: Iterable[tuple[str, pd.Timestamp, Totals]]) -> Scores:
-    """Return the scores of all test windows.
-
-    Args:
-        windows: Identifier of the series, first time stamp and sums of each.
-
-    Raises:
-        ValueError: If there are none.
-    """
+    """Return the scores of all test windows."""
     sums: dict[str, Array] = {}
     single: dict[tuple[str, pd.Timestamp], Array] = {}
     totals: Totals | None = None

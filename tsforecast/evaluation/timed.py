@@ -23,14 +23,7 @@ _NEIGHBOURS = 200  # changes over about the same gap, from which persistence tak
 def evaluate_timed(
     predictor: StateSpacePredictor, task: ForecastTask, model: str, with_baselines: bool = True
 ) -> Evaluation:
-    """Return scores of a model and of baselines on the test windows of series with clocks of their own.
-
-    Args:
-        predictor: Of the model.
-        task: The data and their split.
-        model: Name of the model in tables and files.
-        with_baselines: Whether to score baselines.
-    """
+    """Return scores of a model and of baselines on the test windows of series with clocks of their own."""
     pairs = task.timed_test()
     answers = (forecast.quantiles(LEVELS) for forecast in predictor.on_clock.forecast_windows(pairs))
     scores = {model: {"rolling": score_timed(pairs, answers)}}

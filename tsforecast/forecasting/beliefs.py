@@ -54,12 +54,7 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
 
 
 def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBelief]:
-    """Reads the file of `save_beliefs`; none of its code is run.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is damaged, of another program or format, or of another model.
-    """
+    """Reads the file of `save_beliefs`, none of whose code is run; a ValueError if damaged, or of another model."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")

@@ -51,11 +51,6 @@ def process_bucket(run: Path, path_in: Path, path_out: Path, request: Request, b
     Returns:
         The note of the bucket: `file`, `series`, `rows`, `size` and `sha256` of what was written, `warnings`, and
         `parts`, what `Request.write` returns.
-
-    Raises:
-        FileNotFoundError: If a file is missing.
-        ValueError: If the bucket is not that of the survey, or a series not as expected.
-        OSError: If the file can not be written.
     """
     note: dict[str, Any] = {"file": path_out.name, "series": 0, "rows": 0, "size": 0, "sha256": "", "parts": {}}
     with _one_thread(), _collected_warnings() as warnings:

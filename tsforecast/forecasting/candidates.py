@@ -28,12 +28,7 @@ _OF_DAYS = "damped_level+hour_of_day"  # fits the sun and the weather, which kno
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model with options.
-
-    Attributes:
-        model: A name in `tsforecast.models.MODELS`.
-        options: Options that are not the defaults.
-    """
+    """A model with options."""
 
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -60,9 +55,6 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     Args:
         task: The data.
         models: Names of `FAMILIES`, all variants of which are compared; None for a short list.
-
-    Raises:
-        ValueError: If a name is not known.
     """
     if unknown := [name for name in models or () if name not in FAMILIES]:
         raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")

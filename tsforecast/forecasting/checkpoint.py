@@ -28,11 +28,7 @@ class CheckOptimizers(pl.Callback):
         self.path = path
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Tries the states on copies of what Lightning has made for this training.
-
-        Raises:
-            ValueError: If one does not fit.
-        """
+        """Tries the states on copies of what Lightning has made; a ValueError if one does not fit."""
         checkpoint = load_tensors(self.path, pl_module.device)
         place = "its optimizers"
         try:

@@ -73,9 +73,6 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
     """Return the summary of data entries that `check_entries` has found sound, by one walk through them.
 
     Fields of GluonTS which no model reads are named in a warning.
-
-    Raises:
-        ValueError: If static categories are not numbered one by one.
     """
     tally, items, start = Tally(), {}, None
     for entry in data:
@@ -138,10 +135,6 @@ def typical_change(data: Iterable[dict[str, Any]], season: int) -> float:
 
     Changes are those since the season before, where there is a whole season of them, else since the value before. The
     first thousand series tell, as if none of their values were missing.
-
-    Args:
-        data: GluonTS data entries.
-        season: Main season in steps.
     """
     found = []
     for entry in islice(data, _TELLING):
@@ -181,11 +174,6 @@ def largest_move(data: Iterable[dict[str, Any]], horizon: int, typical: float) -
 
     Forecasts go no further. The width is at least the typical change. The first thousand series count, as if none of
     their values were missing.
-
-    Args:
-        data: GluonTS data entries.
-        horizon: Number of last values.
-        typical: `typical_change` of the data.
     """
     found = [_LEAST_MOVE]
     for entry in islice(data, _TELLING):
@@ -221,10 +209,6 @@ def varies_only_before(data: Iterable[dict[str, Any]], recent: int) -> bool:
     """Return whether a covariate is constant in the last steps of every series, but not before.
 
     A model that is trained on these steps alone does not learn what it does, and may forecast anything where it varies.
-
-    Args:
-        data: GluonTS data entries.
-        recent: Number of the last steps of their targets.
     """
     whole, late = np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
     for entry in data:
@@ -251,9 +235,6 @@ def adopt(found: DataSummary, predictor: Any) -> DataSummary:
 
     The predictor's series and categories keep their places, and its units stay. Series that it does not know have the
     parameters of the population.
-
-    Raises:
-        ValueError: If the predictor is not one of tsforecast.
     """
     known, net = predictor.input_transform, predictor.network
     if not (isinstance(known, Prepare) and isinstance(net, AbstractForecaster)):

@@ -210,11 +210,7 @@ class ExactForecast(SampleForecast):
 
     @property
     def samples(self) -> NDArray[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Return the joint sample paths (sample, horizon[, target]).
-
-        Raises:
-            ValueError: If none were drawn.
-        """
+        """Return the joint sample paths (sample, horizon[, target]); a ValueError if none were drawn."""
         if self._paths is None:
             raise ValueError(
                 "expected sample paths, but none were drawn: give num_samples of at least 1; quantiles and mean, which "

@@ -96,9 +96,6 @@ class GridTraining:
             train_horizon: Steps of the future in a window.
             device: Of the model that checks the options. On "meta" it allocates nothing, but torch imports what
                 programs are compiled with, in seconds.
-
-        Raises:
-            ValueError: If a hyperparameter is not known, or out of its range.
         """
         # It refuses bad options before data are read.
         with torch.random.fork_rng(devices=[]), torch.device(device):
@@ -155,9 +152,6 @@ class GridTraining:
             wanted: Effects that have been fitted; or "curves", "given", "none" or "auto", see `StateSpaceEstimator`.
             from_predictor: A predictor to start from, whose effects stay.
             columns: By which the log names covariates.
-
-        Raises:
-            ValueError: If there are several targets, and "curves" or "none" are wanted.
         """
         if from_predictor is not None:
             known = from_predictor.input_transform
@@ -224,11 +218,7 @@ class GridTraining:
 
     @property
     def known(self) -> DataSummary:
-        """Return the summary of the training data.
-
-        Raises:
-            ValueError: If nothing has been trained.
-        """
+        """Return the summary of the training data; a ValueError before a training."""
         if self.summary is None:
             raise ValueError(
                 "expected training data first, which decide the sizes of the model: call train, or train_model, which "

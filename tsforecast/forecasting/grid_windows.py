@@ -87,9 +87,6 @@ def bytes_of_step(module: AbstractForecaster, batches: Iterable[dict[str, Tensor
     Args:
         module: On the CPU.
         batches: As the training has them, but of a single window.
-
-    Raises:
-        ValueError: If it is too large for the machine.
     """
     there: dict[int, weakref.ref] = {}  # by address, which what comes later may take again
     total, most, batch = 0, _machine(), next(iter(batches))
@@ -118,10 +115,6 @@ def windows_within(windows: int, needed: int) -> int:
     """Return how many windows a batch may have, so that a training step stays within its bound; says it if fewer.
 
     Few windows, which are long, have more than usual.
-
-    Args:
-        windows: That are asked for.
-        needed: Bytes of each.
     """
     bound = BYTES if _FEW < windows <= _USUAL else max(BYTES, _machine())
     most = max(int(bound / max(needed, 1)), 1)

@@ -82,15 +82,7 @@ class Histories:
             log.info(ALONE, what)
 
     def check(self, entry: dict[str, Any], future: int = 0) -> None:
-        """Refuses an entry that is not as expected.
-
-        Args:
-            entry: A GluonTS data entry.
-            future: Steps of the future that its covariates must reach over.
-
-        Raises:
-            ValueError: If it is not; the message names the series.
-        """
+        """Refuses an entry that is not as expected."""
         units = self.net.units
         limits = {"support": units.support, "largest": units.largest_value}
         check_entries([entry], self.freq, future=future, all_missing=True, **limits)
@@ -148,9 +140,6 @@ class Histories:
             work: Takes the histories whose model has the precision, and makes batches by their `collated`.
             number: Of the results, for the log.
             things: Name of one of them.
-
-        Raises:
-            NotPositiveDefiniteError: If float64 does not do either.
         """
         try:
             return work(self)
@@ -218,9 +207,6 @@ class Histories:
             exponents: Exponents of the powers of two.
             known: Steps before the horizon that the future of the batch begins with.
             directs: Direct forecasts, which are mixed into those of the model; None for none.
-
-        Raises:
-            ValueError: If a known value of the future is too far from the series, or the number of paths is too small.
         """
         net, count = self.net, len(batch["forecast_start"])
         names, infos = (batch.get(name, [None] * count) for name in ("item_id", "info"))

@@ -79,10 +79,6 @@ def effective_number(entries: Sequence[Mapping[str, Any]], season: int) -> float
 
     The r is the mean correlation of pairs of series: of the changes from one season to the next, or of steps where most
     series have fewer than two seasons. The n series are those that change; it is 1 if none does.
-
-    Args:
-        entries: Series; several targets count as a series each.
-        season: Steps of the main season.
     """
     targets = [(entry["start"], np.asarray(row)) for entry in entries for row in np.atleast_2d(entry["target"])]
     lag = season if np.median([len(row) for _, row in targets]) > 2 * season else 1

@@ -45,11 +45,7 @@ class Pace(pl.Callback):
         return {name: getattr(self, name) for name in ("skipped", "spent", "losses", "seconds")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take what `state_dict` has returned.
-
-        Raises:
-            ValueError: If it is no such state.
-        """
+        """Take what `state_dict` has returned; a ValueError if it is no such state."""
         skipped, spent = state_dict["skipped"], state_dict["spent"]
         losses, seconds = list(state_dict["losses"]), list(state_dict["seconds"])
         numbers = all(type(x) is float and math.isfinite(x) for x in (spent, *losses, *seconds))

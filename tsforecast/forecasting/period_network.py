@@ -109,12 +109,7 @@ class WindowRows:
 
 
 class Evidence(nn.Module):
-    """The log-density of a period for each series; a module, so that its parameters may be replaced.
-
-    Args:
-        net: The forecaster.
-        evidence: "likelihood" or "objective", see `Adaptation`.
-    """
+    """The log-density of a period for each series; a module, so that its parameters may be replaced."""
 
     def __init__(self, net: AbstractForecaster, evidence: str) -> None:
         super().__init__()

@@ -43,11 +43,7 @@ class Correlation:
 
 
 def unshrunk(residuals: Array) -> Correlation:
-    """Return the correlation of residuals as it is, of no more columns than times.
-
-    Args:
-        residuals: Of shape (node, time), NaN where missing; a node without residuals is correlated with none.
-    """
+    """Return the correlation of residuals (node, time), NaN where missing, as it is; 0 with a node without."""
     deviations, scores = _standardised(residuals)
     return Correlation((deviations == 0).astype(float), scores / np.sqrt(residuals.shape[1]))
 
@@ -61,11 +57,7 @@ def shrunk(residuals: Array) -> tuple[Array, Correlation]:
 
 
 def shrinkage(residuals: Array) -> float:
-    """Return the share of correlations to leave out: it minimises the squared error (Schaefer and Strimmer 2005).
-
-    Args:
-        residuals: As for `unshrunk`, those of different times independent.
-    """
+    """Return the share of correlations to leave out: it minimises the squared error (Schaefer and Strimmer 2005)."""
     deviations, scores = _standardised(residuals)
     times = residuals.shape[1]
     among = np.square(scores.T @ scores).sum() / times**2 - (deviations > 0).sum()

@@ -44,12 +44,7 @@ class Request(ABC):
 
     @abstractmethod
     def read(self, folder: Path, bucket: Bucket) -> ForecastTask:
-        """Return the series of a bucket.
-
-        Raises:
-            FileNotFoundError: If there is no such bucket.
-            ValueError: If it is not that of the survey, or a series not as expected.
-        """
+        """Return the series of a bucket; a ValueError if it is not that of the survey, or a series not as expected."""
 
     @abstractmethod
     def write(self, predictor: StateSpacePredictor, task: ForecastTask, path: Path) -> dict[str, Any]:
@@ -78,11 +73,7 @@ class Request(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class _Table(Request):
-    """Forecasts as a table.
-
-    Attributes:
-        levels: Of quantiles; None for sample paths.
-    """
+    """Forecasts as a table, of quantiles at levels; of sample paths where these are None."""
 
     levels: tuple[float, ...] | None
 

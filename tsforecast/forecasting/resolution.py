@@ -36,11 +36,7 @@ _OF_TRAINER = frozenset({"max_epochs", "gradient_clip_val", "enable_progress_bar
 
 
 def with_effects_chosen(estimator: Estimator, data: Iterable[dict[str, Any]]) -> Estimator:
-    """Return the estimator with effects of covariates, or without them, by windows before the end.
-
-    Raises:
-        ValueError: If the data cannot be trained on.
-    """
+    """Return the estimator with effects of covariates, or without, by windows before the end."""
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, began = estimator.__init_args__, time.monotonic()
     found = chosen_effects(_compared(estimator, data), arguments["seed"], data)
@@ -56,9 +52,6 @@ def with_preset(
         estimator: Of a switching model.
         data: GluonTS data entries, all of whose values may be looked at.
         from_predictor: A predictor to start from, whose kind of switch stays.
-
-    Raises:
-        ValueError: If the data cannot be trained on, or an option does not go with the preset.
     """
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, selection = estimator.__init_args__, None
@@ -90,11 +83,7 @@ def with_preset(
 def with_regimes(
     estimator: Estimator, data: Iterable[dict[str, Any]], from_predictor: StateSpacePredictor | None = None
 ) -> Estimator:
-    """Return the estimator of a `markov` with the regimes of the data, or of the predictor that it starts from.
-
-    Raises:
-        ValueError: If the data cannot be trained on.
-    """
+    """Return the estimator of a `markov` with the regimes of the data, or of the predictor it starts from."""
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, began = estimator.__init_args__, time.monotonic()
     if (arguments.get("order") or 0) > max(ORDERS):

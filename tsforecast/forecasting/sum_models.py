@@ -45,14 +45,7 @@ def fitted_sums(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
 def forecasts_of_nodes(
     predictor: StateSpacePredictor, nodes: ForecastTask, tree: Hierarchy, seed: int = 0
 ) -> Callable[[list[dict[str, Any]]], Iterable[Forecast]]:
-    """Return what forecasts entries of a hierarchy, each alone: sums by `fitted_sums`, series by a predictor.
-
-    Args:
-        predictor: Of the series.
-        nodes: The task of the nodes, as `find_hierarchy` gives it.
-        tree: The hierarchy.
-        seed: Of what is random in training.
-    """
+    """Return what forecasts entries of a hierarchy, each alone: sums by `fitted_sums`, series by a predictor."""
     sums = nodes.entries[: len(tree.places[0])]
     names, of_sums = {str(entry["item_id"]) for entry in sums}, fitted_sums(replace(nodes, entries=sums), seed)
 

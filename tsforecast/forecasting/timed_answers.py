@@ -37,14 +37,7 @@ def smoothed_together(net: AbstractForecaster) -> int:
 
 
 def ahead(net: AbstractForecaster, belief: Belief, future: Batch, generator: torch.Generator) -> Marginals:
-    """Return the distributions of the horizon.
-
-    Args:
-        net: The model.
-        belief: At the end of the past.
-        future: The batch.
-        generator: Of random numbers of models with a switch.
-    """
+    """Return the distributions of the horizon."""
     if isinstance(net.inference, ParticleInference):
         found = net.inference.mixture_ahead(belief, net.inference.slice_of(future, "future"), _PATHS, generator)
         return replace(found, bounds=bounds(belief, net.data, future))
@@ -80,16 +73,7 @@ def smoothed_states(net: AbstractForecaster, batch: Batch) -> Gaussian:
 def component_frames(
     net: AbstractForecaster, clock: Clock, entries: Sequence[Mapping[str, Any]]
 ) -> Iterator[pd.DataFrame]:
-    """Yield the smoothed components of each series at its times, in transformed units, a frame each.
-
-    Args:
-        net: The model.
-        clock: By which its batches are made.
-        entries: Of the series of a batch.
-
-    Raises:
-        ValueError: If the model has no components.
-    """
+    """Yield the smoothed components of each series at its times, in transformed units, a frame each."""
     if getattr(net.dynamics, "timed", None) is None:
         raise ValueError("a dense state has no components with names: take the model issm")
     batch, inference = clock.past(entries), net.inference
@@ -158,12 +142,7 @@ def rows_of(
 
 
 def at_rows(marginals: Marginals, rows: NDArray[np.int64]) -> Marginals:
-    """Return the distributions at some moments of each series.
-
-    Args:
-        marginals: At all moments.
-        rows: Indices (series, time).
-    """
+    """Return the distributions at some moments of each series."""
     index = torch.as_tensor(rows)[:, None, :, None]
     index = index.expand(-1, marginals.mean.shape[1], -1, marginals.mean.shape[3])
     return replace(marginals, mean=marginals.mean.gather(2, index), deviation=marginals.deviation.gather(2, index))

@@ -62,9 +62,6 @@ class Clock:
         Args:
             times: Ascending, in nanoseconds.
             last: Time before them; None where the series begins with them.
-
-        Raises:
-            ValueError: If there are more than 2^40 units between two times.
         """
         since = times[:1] if last is None else last
         gaps = np.diff(times, prepend=since) / self.unit
@@ -100,9 +97,6 @@ class Clock:
         Args:
             windows: Data entries, of which the targets may be missing.
             last: Times before the windows, of beliefs that go on; None where series begin.
-
-        Raises:
-            ValueError: If a target or static category is not as in training.
         """
         begins = [None] * len(windows) if last is None else last
         ticked, places = zip(*map(self.ticked, windows, begins), strict=True)
@@ -146,9 +140,6 @@ class Clock:
             windows: Data entries, of which the targets are read for training alone.
             last: Time at which the past of each ends.
             with_targets: Whether it is training.
-
-        Raises:
-            ValueError: If covariates are not as in training.
         """
         windows = [self.ticked(window, end)[0] for window, end in zip(windows, last, strict=True)]
         length, count = max(len(window["times"]) for window in windows), len(windows)
@@ -170,11 +161,7 @@ class Clock:
         return batch
 
     def standardised(self, window: Mapping[str, Any]) -> NDArray[np.float64]:
-        """Return the covariates of an entry in the units of training, (time, covariate).
-
-        Raises:
-            ValueError: If there are others than in training.
-        """
+        """Return covariates of an entry in units of training, (time, covariate); a ValueError for others."""
         count = len(window["times"])
         values = window.get("feat_dynamic_real", np.zeros((0, count)))
         if np.shape(values) != (len(self.dynamic_units), count):

@@ -50,11 +50,7 @@ class TimedForecast:
         return self._table(values, ["mean", *map(str, levels)], targets)
 
     def path_frame(self, targets: Sequence[str] = ()) -> pd.DataFrame:
-        """Return the joint sample paths: `item_id`, `timestamp`, `target` of several, `path`, `value`.
-
-        Raises:
-            ValueError: If none were drawn.
-        """
+        """Return the joint sample paths: `item_id`, `timestamp`, `target` of several, `path`, `value`."""
         if self.paths is None:
             raise ValueError("expected sample paths, but none were drawn: give num_samples of at least 1")
         return self._table(self.paths, None, targets)

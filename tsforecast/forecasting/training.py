@@ -118,13 +118,7 @@ class _Place:
 
 
 def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Path | None) -> pl.Trainer:
-    """Return a trainer with the caller's options, which keeps the best weights if there are validation data.
-
-    Args:
-        options: Options of Lightning's `Trainer`.
-        scratch: Folder for the best weights unless the options name one; None without validation data.
-        checkpoint: Checkpoint of a run to go on with.
-    """
+    """Return a trainer with the caller's options, which keeps the best weights if there are validation data."""
     options = dict(options)
     callbacks = options.pop("callbacks", None) or []
     callbacks = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
@@ -211,12 +205,7 @@ def _run(trainer: pl.Trainer, module: ForecasterInTraining, loader: Any, validat
 
 
 def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
-    """Refuses a training checkpoint from which `module` cannot go on.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is damaged, foreign, of another format or of another model.
-    """
+    """Refuses a training checkpoint from which `module` cannot go on: damaged, foreign, or of another model."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     try:

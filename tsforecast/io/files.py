@@ -32,12 +32,6 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
     The new file lies beside `path` under a name of its own and is on the disk before it takes the place: whatever
     happens, `path` is the old file or the new one. A block that fails leaves nothing behind.
-
-    Args:
-        path: File to write. Its folder exists.
-
-    Raises:
-        OSError: If the file can not be written, as when the disk is full.
     """
     path = Path(path)
     temporary = _beside(path)
@@ -76,12 +70,6 @@ def append_file(path: str | Path) -> Iterator[TextIO]:
 
     One process at a time adds; others wait. A block that fails adds nothing. A kill can leave half of a line: whoever
     reads on knows how long the file was.
-
-    Args:
-        path: File to add to; made where there is none.
-
-    Raises:
-        OSError: If the lines can not be written, as when the disk is full.
     """
     path = Path(path)
     with path.open("a", encoding="utf-8", newline="") as guard:
@@ -99,14 +87,7 @@ def append_file(path: str | Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def replace_folder(path: str | Path) -> Iterator[Path]:
-    """Gives a new, empty folder beside `path` that takes its place, with all its files, when the block ends well.
-
-    Args:
-        path: Folder to write; what it held before is removed. Its parent exists.
-
-    Raises:
-        OSError: If the folder can not be written, as when the disk is full.
-    """
+    """Gives a new, empty folder beside `path` that takes its place, with all its files, when the block ends well."""
     path = Path(path)
     _restore(path)
     aside = path.with_name(f".{path.name}{_ASIDE}")
@@ -148,9 +129,6 @@ def replace_together(folder: str | Path, names: Sequence[str]) -> Iterator[Path]
     Args:
         folder: Where the files belong.
         names: Files and folders that belong together. Those that the block does not write are removed.
-
-    Raises:
-        OSError: If a file can not be written, as when the disk is full.
     """
     with replace_folder(Path(folder, TOGETHER)) as scratch:
         yield scratch

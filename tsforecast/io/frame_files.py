@@ -18,9 +18,6 @@ def write_frames(frames: Iterable[pd.DataFrame], path: Path) -> None:
     Args:
         frames: Of the same columns. They are asked for one by one.
         path: .parquet, else CSV, packed where it ends in .gz.
-
-    Raises:
-        OSError: If the file can not be written, as when the disk is full.
     """
     with replace_file(path) as temporary:
         if path.suffix.lower() == ".parquet":

@@ -57,9 +57,6 @@ class Calendar:
 
         Args:
             stamps: ISO 8601 without a zone, as "2024-06-01" or "2024-06-01T12:30".
-
-        Raises:
-            ValueError: If one is something else, or not from 1700 to 2199.
         """
         seen = self._seen
         if unseen := {stamp for stamp in stamps if stamp not in seen}:
@@ -87,11 +84,7 @@ class Calendar:
         return self.stamps(ordinal, 1)[0]
 
     def stamps(self, first: int, steps: int) -> tuple[str, ...]:
-        """Return the time stamps of some periods from the first on, in ISO 8601.
-
-        Raises:
-            ValueError: If they reach beyond the year 2261.
-        """
+        """Return time stamps of periods from the first on, in ISO 8601; a ValueError beyond the year 2261."""
         return _stamps(first, steps, self.multiple, self.freq, self.place)
 
     def period(self, ordinal: int) -> pd.Period:

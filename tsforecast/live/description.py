@@ -52,12 +52,7 @@ class Description:
 
 
 def read_description(path: Path) -> Description:
-    """Return the description of a store.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it is no complete store, or of another format.
-    """
+    """Return the description of a store; a ValueError if it is not complete, or of another format."""
     if not path.is_dir():
         raise FileNotFoundError(f"there is no store {path}")
     if not (path / STORE).is_file():

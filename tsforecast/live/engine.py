@@ -275,9 +275,6 @@ class Engine:
             future: Targets (series, step, target) that are taken as given, NaN where free; None for none.
             covariates: As rows have them, (series, step, covariate); None in a model without.
             num_samples: Sample paths; 0 for none, where quantiles are exact.
-
-        Raises:
-            ValueError: If a given value is too far from its series.
         """
         exponents, names, effects = known.exponents[rows], [known.names[row] for row in rows.tolist()], {}
         if self.curves is not None and covariates is not None:

@@ -134,10 +134,6 @@ def read(path: str, body: bytes, most: int) -> Any:
         path: Of the request.
         body: JSON.
         most: Observations of a request.
-
-    Raises:
-        RefusedError: If it does not have its form.
-        json.JSONDecodeError: If it is no JSON.
     """
     given = orjson.loads(body)
     try:
@@ -159,11 +155,7 @@ def check_count(given: Any, most: int) -> None:
 
 
 def slices_of(given: Sequence[Observation] | Checked) -> Iterator[list[Observation]]:
-    """Yield observations in their form, some at a time, up to the first fault.
-
-    Raises:
-        RefusedError: If they do not have it.
-    """
+    """Yield observations in their form, some at a time; a RefusedError at the first that lacks it."""
     if isinstance(given, Checked):
         yield from map(pickle.loads, given.slices)
         return

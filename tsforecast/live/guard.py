@@ -52,12 +52,7 @@ class Limits:
 
 
 def read_token(path: str | Path) -> str:
-    """Return the token of a file.
-
-    Raises:
-        ValueError: If it is short, or not one word of ASCII.
-        OSError: If the file can not be read.
-    """
+    """Return the token of a file; a ValueError if it is short, or not one word of ASCII."""
     token = read_text(path, 1024).strip()
     if len(token) < _LEAST_TOKEN or not token.isascii() or len(token.split()) != 1:
         raise ValueError(

@@ -48,12 +48,7 @@ class Learnt:
 
 
 class Learning:
-    """The learner of a store, and the period that has not ended.
-
-    Args:
-        adaptive: The model and its learner.
-        engine: Of the same model, which keeps enough of the past (`steps_kept`).
-    """
+    """The learner of a store, and the period that has not ended."""
 
     def __init__(self, adaptive: AdaptivePredictor, engine: Engine) -> None:
         self.adaptive, self.engine = adaptive, engine
@@ -129,11 +124,7 @@ class Learning:
 
 
 def steps_kept(adaptive: AdaptivePredictor) -> int:
-    """Return the number of steps of each series that a learner reads: a window of training and a period.
-
-    Raises:
-        ValueError: If windows of the training have no bound.
-    """
+    """Return the number of steps of each series that a learner, of bounded windows, reads: a window and a period."""
     past = adaptive.module.data.scaling_length
     if not past:
         raise ValueError(

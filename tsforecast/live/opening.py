@@ -51,11 +51,7 @@ def open_store(
 
 
 def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Learning | None]:
-    """Return the engine of a saved predictor, and the learner of its model, if it has one.
-
-    Raises:
-        ValueError: If a learner is not as expected, or windows of the model have no bound.
-    """
+    """Return the engine of a saved predictor, of bounded windows, and the learner of its model, if it has one."""
     predictor, adaptive = load_predictor(folder, device), None
     if about.adaptation:
         try:

@@ -76,11 +76,7 @@ class Owner:
         self._thread.start()
 
     def observe(self, observations: Observations) -> "Future[list[str]]":
-        """Return the outcomes of observations, once they are on the disk.
-
-        Raises:
-            BusyError: If too many wait.
-        """
+        """Return the outcomes of observations, once they are on the disk; a BusyError if too many wait."""
         with self._guard:
             if self.waiting + len(observations) > self._most_waiting:
                 raise BusyError(f"{self.waiting} observations wait")
@@ -90,11 +86,7 @@ class Owner:
         return self._ask(job)
 
     def forecast(self, wanted: Wanted, behind: "Future[Any] | None" = None) -> "Future[list[Found]]":
-        """Return forecasts; a `KeyError` names a series that is not known.
-
-        Raises:
-            BusyError: If too many wait.
-        """
+        """Return forecasts; a KeyError names a series that is not known, a BusyError says that too many wait."""
         with self._guard:
             if self._numbers + wanted.numbers > _MOST_NUMBERS:
                 raise BusyError(f"forecasts of {self._numbers} numbers wait")

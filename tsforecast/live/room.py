@@ -13,9 +13,6 @@ class Room:
 
     A micro-batch takes some time, however small it is. Only the time beyond that of the quickest one counts.
     Time of the disk or of other processes does not: smaller micro-batches would wait as long.
-
-    Args:
-        most: Never more.
     """
 
     most: int

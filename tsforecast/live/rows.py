@@ -108,11 +108,7 @@ class Rows:
         return len(self.names)
 
     def add(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Add rows, filled with zeros, and return their numbers.
-
-        Raises:
-            ValueError: If there is a series of a name already, or a name comes twice.
-        """
+        """Add rows, filled with zeros, and return their numbers; a ValueError if a name comes twice."""
         first, count = len(self.names), len(self.names) + len(names)
         fresh = {name: first + k for k, name in enumerate(names)}
         if len(fresh) < len(names) or not self.index.keys().isdisjoint(fresh):

@@ -158,11 +158,7 @@ class Service:
         return Wanted(items, steps, levels, drawn, future, inputs)
 
     def shown(self, wanted: Wanted, forecasts: list[Found], paths: int = 0) -> Iterator[dict[str, Any]]:
-        """Return forecasts as they are answered, each made when it is asked for.
-
-        Raises:
-            ValueError: If they reach beyond the year 2261.
-        """
+        """Return forecasts as they are answered, each made when asked for; a ValueError beyond the year 2261."""
         calendar, names = self.owner.store.engine.calendar, [f"{level:g}" for level in wanted.levels]
         times = {start: calendar.stamps(start, wanted.steps) for start in {one.start for one in forecasts}}
         return (

@@ -88,11 +88,7 @@ class Steps:
 
     @classmethod
     def from_bytes(cls, contents: bytes) -> "Steps":
-        """Return the micro-batch that `to_bytes` wrote.
-
-        Raises:
-            ValueError: If it is something else.
-        """
+        """Return the micro-batch that `to_bytes` wrote; a ValueError if it is something else."""
         try:
             number, count, targets, covariates, length = _HEAD.unpack_from(contents)
             names = orjson.loads(contents[_HEAD.size : _HEAD.size + length])

@@ -96,12 +96,7 @@ class Store:
             request.outcomes, request.left_out = after.outcomes, after.left_out
 
     def snapshot(self) -> None:
-        """Write all series, and begin a new log; older ones are removed.
-
-        Raises:
-            OSError: If it can not be written, as when the disk is full; the store goes on with the old ones.
-            StoreError: If the disk has failed.
-        """
+        """Write all series, and begin a new log; older ones go. After an OSError (disk full) the store goes on."""
         self._check()
         if not self.since_snapshot:
             return

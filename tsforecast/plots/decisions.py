@@ -16,9 +16,6 @@ def plot_regret(agents: Mapping[str, pd.DataFrame], *, title: str | None = None,
         agents: Name -> table with columns `run`, `round` and `regret`, which is cumulative.
         title: Title.
         change: Round in which the best arms change.
-
-    Raises:
-        ValueError: If a column is missing.
     """
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")
     axis = figure.subplots()

@@ -19,9 +19,6 @@ def plot_impact(found: Impact, *, most: int = 4, title: str | None = None) -> Fi
         found: Effects that `tsforecast.analysis.impact.impact` has returned.
         most: Series that are drawn, the first ones.
         title: Title above all panels.
-
-    Raises:
-        ValueError: If there are none.
     """
     frame, past = standard(found.frame), standard(found.past)
     series = [*frame.groupby("item_id", sort=False)][:most]

@@ -33,9 +33,6 @@ def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None =
         curve: Columns `epoch`, `train_loss` and, where there is one, `val_loss`; or a CSV file of them. Rows which lack
             a loss are left out of its line, as a logger writes the two in different rows.
         title: Title.
-
-    Raises:
-        ValueError: If a column is missing.
     """
     frame = curve if isinstance(curve, pd.DataFrame) else pd.read_csv(curve)
     missing = {"epoch", "train_loss"} - set(frame.columns)

@@ -22,9 +22,6 @@ def plot_news(frame: pd.DataFrame, *, targets: Sequence[str] = (), most: int = 4
         targets: Names of the targets.
         most: Series that are drawn, the first ones.
         title: Title above all panels.
-
-    Raises:
-        ValueError: If there are no rows.
     """
     frame = standard(frame)
     if not len(frame):
@@ -78,9 +75,6 @@ def plot_parts(frame: pd.DataFrame, *, most: int = 4, title: str | None = None) 
         frame: Rows that `tsforecast.analysis.explain.explain` has returned, of some series.
         most: Series that are drawn, the first ones.
         title: Title above all panels.
-
-    Raises:
-        ValueError: If there are no rows.
     """
     frame = standard(frame)
     if not len(frame):

@@ -107,11 +107,7 @@ def make_buckets(
 
 
 def find_inputs(inputs: Sequence[str]) -> list[Path]:
-    """The files of paths and patterns, in the order of these, each once.
-
-    Raises:
-        FileNotFoundError: If there is no such file, or none of a pattern.
-    """
+    """The files of paths and patterns, in their order, each once; a FileNotFoundError for one without."""
     found: dict[Path, None] = {}
     for name in inputs:
         paths = [Path(name)]
@@ -128,11 +124,7 @@ def find_inputs(inputs: Sequence[str]) -> list[Path]:
 
 
 def columns_of_buckets(path: Path, columns: Columns) -> Columns:
-    """The columns of the buckets of a table.
-
-    Raises:
-        ValueError: If a column has the name of one of another role.
-    """
+    """The columns of the buckets of a table; a ValueError if two roles have one name."""
     named = not columns.wide and columns.targets not in ([], [ACROSS_TARGET])
     found = Columns(
         item=ITEM,

@@ -36,20 +36,8 @@ def gather(
 ) -> Survey:
     """Writes all buckets that are not there yet.
 
-    Args:
-        folder: With the runs of all inputs.
-        files: The inputs.
-        columns: Of the buckets.
-        buckets: Number of buckets.
-        freq: Frequency; None for that of most time stamps, in each bucket.
-        source: What the survey says of the inputs.
-
     Returns:
         The survey, which is not written yet.
-
-    Raises:
-        ValueError: If rows are not as expected, or buckets differ in frequency.
-        OSError: If a file can not be written.
     """
     alias = None if freq is None else period_alias(freq)
     work = folder / WORK

@@ -54,11 +54,7 @@ class StreamedEntries(Sequence[Entry]):
         return self.part(number)[place - int(ends[number] - self.counts[number])]
 
     def part(self, number: int) -> list[Entry]:
-        """Return the entries of a part.
-
-        Raises:
-            ValueError: If there are not as many as there were.
-        """
+        """Return the entries of a part; a ValueError if there are not as many as there were."""
         found = self.read(number)
         if len(found) != self.counts[number]:
             raise ValueError(

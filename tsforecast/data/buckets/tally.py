@@ -152,11 +152,7 @@ class Tally:
 
 
 def tally_of(found: Any) -> Tally:
-    """The counts that `Tally.as_json` has written.
-
-    Raises:
-        ValueError: If they are not as expected.
-    """
+    """The counts that `Tally.as_json` has written; a ValueError if they are not as expected."""
     parts: list[Any] = [found.get(name) for name in ("static", "dynamic")] if has_fields(found, _PLAIN) else []
     sound = bool(parts) and all(has_fields(part, _MOMENTS) for part in parts)
     if not sound or not all(len(part["mean"]) == len(part["squares"]) for part in parts):

@@ -78,9 +78,6 @@ def period_alias(freq: str) -> str:
 
     Returns:
         "h", "h", "h", "M", "M", "Q-DEC", "Y-DEC", "W-SUN", "B" for these examples.
-
-    Raises:
-        ValueError: If the frequency is not known.
     """
     multiple, unit, anchor = _split(freq)
     return (str(multiple) if multiple > 1 else "") + unit + (f"-{anchor}" if anchor else "")
@@ -91,9 +88,6 @@ def offset_alias(freq: str) -> str:
 
     Returns:
         "h", "ME", "QE-DEC", "YE-DEC", "W-SUN", ...
-
-    Raises:
-        ValueError: If the frequency is not known.
     """
     multiple, unit, anchor = _split(freq)
     unit = {"M": "ME", "Q": "QE", "Y": "YE"}.get(unit, unit)
@@ -197,9 +191,6 @@ def to_period(timestamp: Any, freq: str) -> pd.Period:
 
     Returns:
         The period; its `freqstr` is `period_alias(freq)`.
-
-    Raises:
-        ValueError: If it is no time stamp, or the frequency is not known.
     """
     return _period(timestamp, period_alias(freq))
 

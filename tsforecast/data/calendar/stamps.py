@@ -55,11 +55,7 @@ BEGINNING = Place()
 
 
 def saved_place(values: Any) -> Place:
-    """Return the place of a file.
-
-    Raises:
-        ValueError: If it is none.
-    """
+    """Return the place of a file; a ValueError if it is none."""
     kinds = [type(value) for value in BEGINNING]
     if not isinstance(values, list) or [type(value) for value in values] != kinds:
         raise ValueError(f"expected the place of a time stamp in its step, got {values!r:.80}")
@@ -104,11 +100,7 @@ def week_shift(start: pd.Period, info: Mapping[str, Any] | None) -> int:
 
 
 def step_of(date: Any, start: pd.Period, info: Mapping[str, Any] | None) -> pd.Period:
-    """Return the step of a series at a date.
-
-    Raises:
-        ValueError: If it is no date.
-    """
+    """Return the step of a series at a date; a ValueError if it is no date."""
     with expected_alias_warnings():
         found: Any = pd.Period(pd.Timestamp(date) - pd.Timedelta(week_shift(start, info), "D"), freq=start.freq)
     return found

@@ -46,11 +46,7 @@ class Effects:
 
     @classmethod
     def of_record(cls, record: Any) -> "Effects":
-        """Return the effects of a `record`.
-
-        Raises:
-            ValueError: If it is damaged.
-        """
+        """Return the effects of a `record`; a ValueError if it is damaged."""
         try:
             signals = tuple(
                 Signal(
@@ -130,9 +126,6 @@ class Effects:
         `effect_memory`, from which to go on behind the target: its size and means over the past, NaN before the first
         value and step. Of its covariates are left, as `signals` (time, covariate), those with effects. An entry that
         is adjusted returns as it is.
-
-        Raises:
-            ValueError: If it has other covariates than those of the training, or too few.
         """
         if "effect" in entry:
             return entry

@@ -40,9 +40,6 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
     """Return the effects of covariates; None if none of these varies.
 
     Of very many series some are fitted to, and the last steps of long ones.
-
-    Raises:
-        ValueError: If targets are several.
     """
     entries = _with_values(data)
     if not entries:
@@ -61,11 +58,7 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
 
 
 def no_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects:
-    """Return effects of no covariate, by which a model sees none of them.
-
-    Raises:
-        ValueError: If targets are several.
-    """
+    """Return effects of no covariate, by which a model sees none of them; a ValueError if targets are several."""
     entries = _with_values(data)
     found = _fitted(entries, freq, Basis(freq, (), "", ()))
     assert found is not None

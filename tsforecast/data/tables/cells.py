@@ -45,10 +45,6 @@ def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float
         table: Table of a user.
         column: Its column.
         gaps: Whether it is a target, whose cells may be empty, and may hold numbers of any size.
-
-    Raises:
-        ValueError: If a cell holds text or a number that is too large, or is empty where it must not be; the message
-            names its line.
     """
     raw: Any = table.frame[column]
     if raw.dtype.kind in "mMc" or isinstance(raw.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
@@ -98,9 +94,6 @@ def read_stamps(table: Table, form: StampForm | None = None) -> tuple[Stamps, St
     Args:
         table: Table of a user, or a part of one.
         form: Of an earlier part; None to find it from this one, and log it.
-
-    Raises:
-        ValueError: As `timestamps` does, or if a time stamp is not of the form; the message names its line.
     """
     column = str(table.columns.timestamp)
     raw = table.frame[column]

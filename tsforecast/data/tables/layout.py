@@ -45,12 +45,7 @@ class Layout(NamedTuple):
 
 
 def find_layout(path: Path, encoding: str) -> Layout:
-    """The layout of a text file.
-
-    Raises:
-        ValueError: If the file is empty, two columns have one name, or it is no text.
-        UnicodeError: If it has another encoding.
-    """
+    """The layout of a text file; a ValueError if it is empty, no text, or two columns have one name."""
     lines = _first_lines(path, encoding)
     if not any(line.strip(_DELIMITERS + ' "') for line in lines):
         raise ValueError(f"{path}: the file is empty; expected a header and rows with time stamp and target")

@@ -13,11 +13,7 @@ from tsforecast.data.tables.table import Table
 
 
 def in_long_form(table: Table) -> Table:
-    """The table with a row for each series and time stamp, and its items as text in one column.
-
-    Raises:
-        ValueError: If an item is empty.
-    """
+    """The table with a row for each series and time stamp, and its items, none of them empty, as text."""
     if not table.columns.wide:
         return _with_items(table)
     # Rows stand as often as there are series, one series after the other.

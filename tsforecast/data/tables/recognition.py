@@ -48,9 +48,6 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns
     Returns:
         The columns with their names as in the table; `item` is None for a single series. And the columns without a role
         that may name the series together with the item that was found, or alone.
-
-    Raises:
-        ValueError: If a column is not there, has two roles, or time stamps or target are not found.
     """
     names = [str(name) for name in sample.columns]
     twice = [name for name, count in Counter(names).items() if count > 1]

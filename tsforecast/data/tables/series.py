@@ -64,9 +64,6 @@ def series_of(
         table: Of a user.
         freq: Frequency; inferred where None.
         categories: Values of the static categories; None: those of the table.
-
-    Raises:
-        ValueError: If a cell, a time stamp or a static column is not as expected; the message names file and line.
     """
     columns, path = table.columns, table.path
     table, stamps, items, bounds = in_order(table)

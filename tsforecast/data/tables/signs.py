@@ -26,11 +26,7 @@ def _grouped(sign: str, decimal: str, groups: str = "+", fraction: str = "?") ->
 
 
 def find_decimal(numbers: Any) -> str:
-    """The decimal sign of a table: a comma if cells of one of its columns can not be read otherwise.
-
-    Args:
-        numbers: Columns of numbers, as text or as values.
-    """
+    """The decimal sign of a table: a comma if cells of a column can not be read otherwise."""
     text = numbers.select_dtypes(exclude=["number", "bool", "datetime", "timedelta"])
     return "," if any(_has_decimal_comma(column) for _, column in text.items()) else "."
 
@@ -53,16 +49,7 @@ def may_be_thousands(values: Any) -> bool:
 
 
 def refuse_ambiguous(path: Path, text: pd.DataFrame, delimiter: str | None) -> None:
-    """Refuses columns of text where every point may separate thousands, or be the decimal sign.
-
-    Args:
-        path: Where they come from, for the message.
-        text: The columns.
-        delimiter: Between cells of the file; None where there is none.
-
-    Raises:
-        ValueError: If nothing tells which of both they are.
-    """
+    """Refuses columns of text where every point may separate thousands, or be the decimal sign."""
     first = None
     for name in text:
         cell = _ambiguous(text[name], delimiter)

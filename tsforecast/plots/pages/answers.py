@@ -118,9 +118,6 @@ def explain_page(frame: pd.DataFrame, *, title: str | None = None, facts: Sequen
         frame: Rows that `tsforecast.analysis.explain.explain` has returned.
         title: Heading.
         facts: Lines below the heading.
-
-    Raises:
-        ValueError: If there are no rows.
     """
     frame = _rows(frame)
     parts = ["fit", *parts_of(frame)]
@@ -154,9 +151,6 @@ def anomalies_page(
         label: What is observed, see `measured`.
         title: Heading.
         facts: Lines below the heading.
-
-    Raises:
-        ValueError: If there are no rows.
     """
     frame = _rows(frame)
     names = frame["item_id"].astype(str)
@@ -198,9 +192,6 @@ def impact_page(found: Impact, *, level: float, title: str | None = None, facts:
         level: Of its intervals.
         title: Heading.
         facts: Lines below the heading.
-
-    Raises:
-        ValueError: If there are none.
     """
     frame: Any = _rows(found.frame)
     past: Any = standard(found.past)
