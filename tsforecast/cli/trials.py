@@ -26,17 +26,11 @@ _FORM = "NAME:LOW:HIGH, with :log or :whole behind it where it is of that kind, 
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """Columns of a table that are filled in, and their meaning.
+    """Columns of a table that are filled in, and their meaning."""
 
-    Attributes:
-        objectives: Columns that shall be small.
-        limits: Columns and the largest number that each may have.
-        maximise: Whether objectives shall be large instead.
-    """
-
-    objectives: tuple[str, ...] = (VALUE,)
-    limits: tuple[tuple[str, float], ...] = ()
-    maximise: bool = False
+    objectives: tuple[str, ...] = (VALUE,)  # columns that shall be small
+    limits: tuple[tuple[str, float], ...] = ()  # columns and the largest number that each may have
+    maximise: bool = False  # whether objectives shall be large instead
 
     @property
     def columns(self) -> list[str]:

@@ -106,17 +106,11 @@ def _span(task: ForecastTask) -> tuple[pd.Timestamp, pd.Timestamp]:
 
 @dataclass(frozen=True)
 class _Days:
-    """Days, or working days where there are no others, with their holidays.
+    """Days, or working days where there are no others, with their holidays."""
 
-    Attributes:
-        freq: Frequency of the task.
-        days: In order.
-        names: For each holiday, whether it is on a day.
-    """
-
-    freq: str
-    days: Any
-    names: dict[str, NDArray[np.bool_]]
+    freq: str  # frequency of the task
+    days: Any  # in order
+    names: dict[str, NDArray[np.bool_]]  # for each holiday, whether it is on a day
 
     @classmethod
     def of(cls, country: str, first: pd.Timestamp, last: pd.Timestamp, freq: str) -> "_Days":

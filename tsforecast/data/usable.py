@@ -21,19 +21,12 @@ _FAR = 100.0  # ranges of the other values, beyond which one is an error
 
 
 class Unusable(NamedTuple):
-    """A series that can not be used.
+    """A series that can not be used."""
 
-    Attributes:
-        place: Its number among the series.
-        name: Of the series.
-        end: Where its rows end, for the message.
-        fault: What is wrong with it.
-    """
-
-    place: int
-    name: str
-    end: str
-    fault: str
+    place: int  # its number among the series
+    name: str  # of the series
+    end: str  # where its rows end, for the message
+    fault: str  # what is wrong with it
 
 
 def unusable(entries: Iterable[tuple[Any, dict[str, Any]]], test_length: int, beyond: bool) -> list[Unusable]:

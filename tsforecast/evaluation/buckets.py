@@ -28,20 +28,13 @@ class Scoring(Request):
 
     A bucket's file has the CRPS of every forecast. When all are done, the folder has the files of `save_scores` that
     are not of single series.
-
-    Attributes:
-        dataset: Name of the data set.
-        model: Name of the model.
-        prediction_length: Steps of a rolling forecast.
-        windows: Test windows, one at least.
-        baselines: Names, as `evaluate` takes them.
     """
 
-    dataset: str
-    model: str
-    prediction_length: int
-    windows: int
-    baselines: list[str]
+    dataset: str  # name of the data set
+    model: str  # name of the model
+    prediction_length: int  # steps of a rolling forecast
+    windows: int  # test windows, one at least
+    baselines: list[str]  # names, as `evaluate` takes them
 
     def read(self, folder: Path, bucket: Bucket) -> ForecastTask:
         """Return the series with their test windows."""

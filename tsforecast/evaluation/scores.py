@@ -33,27 +33,16 @@ _GRID = np.linspace(0, 1, 101)  # where the distribution of the PIT is tabulated
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over forecasts, to make scores of: those of several parts of the data add up to those of all.
+    """Sums over forecasts, to make scores of: those of several parts of the data add up to those of all."""
 
-    Attributes:
-        cells: Of `sums_of`, (term, horizon).
-        inside: Number of labels inside the central interval of each of `NOMINAL`.
-        pit: Sums of the distribution of the PIT at 0, .01, .., 1.
-        labels: Number of labels.
-        num_series: Number of series.
-        num_forecasts: Number of forecasts.
-        num_exact: Number of those whose quantiles are not of samples.
-        num_samples: All numbers of paths of a forecast, None where there are none.
-    """
-
-    cells: Array
-    inside: Array
-    pit: Array
-    labels: int
-    num_series: int
-    num_forecasts: int
-    num_exact: int
-    num_samples: frozenset[int | None]
+    cells: Array  # of `sums_of`, (term, horizon)
+    inside: Array  # number of labels inside the central interval of each of `NOMINAL`
+    pit: Array  # sums of the distribution of the PIT at 0, .01, .., 1
+    labels: int  # number of labels
+    num_series: int  # number of series
+    num_forecasts: int  # number of forecasts
+    num_exact: int  # number of those whose quantiles are not of samples
+    num_samples: frozenset[int | None]  # all numbers of paths of a forecast, None where there are none
 
     def __add__(self, other: "Totals") -> "Totals":
         names = [field.name for field in fields(self) if field.name != "num_samples"]

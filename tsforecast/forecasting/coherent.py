@@ -42,15 +42,10 @@ Predict = Callable[[list[dict[str, Any]]], Iterable[Forecast]]
 
 @dataclass(frozen=True, eq=False)
 class Marginals:
-    """Forecasts of all nodes, each alone.
+    """Forecasts of all nodes, each alone."""
 
-    Attributes:
-        mean: Of shape (node, step).
-        quantiles: At the standard normal scores `_SCORES`, (node, step, score).
-    """
-
-    mean: Array
-    quantiles: Array
+    mean: Array  # of shape (node, step)
+    quantiles: Array  # at the standard normal scores `_SCORES`, (node, step, score)
 
     @classmethod
     def of(cls, forecasts: Sequence[Forecast]) -> "Marginals":

@@ -30,31 +30,18 @@ _CATEGORIES = 10_000  # values of a static category, at most, unless there are m
 
 @dataclass(frozen=True)
 class DataSummary:
-    """A summary of training data, which decides what a model is made for.
+    """A summary of training data, which decides what a model is made for."""
 
-    Attributes:
-        count: Number of series.
-        lowest: Lowest value of all targets.
-        highest: Highest value of all targets.
-        num_targets: Components of the target.
-        num_time_features: Number of time features.
-        items: Identifiers of the series that have parameters of their own, each once.
-        cardinality: Number of values of each static category.
-        static_units: (mean, standard deviation) of each static number.
-        dynamic_units: The same for each covariate known in advance.
-        auto: What "auto" stands for, by hyperparameter.
-    """
-
-    count: int
-    lowest: float
-    highest: float
-    num_targets: int
-    num_time_features: int
-    items: list[str]
-    cardinality: list[int]
-    static_units: list[list[float]]
-    dynamic_units: list[list[float]]
-    auto: dict[str, str]
+    count: int  # number of series
+    lowest: float  # lowest value of all targets
+    highest: float  # highest value of all targets
+    num_targets: int  # components of the target
+    num_time_features: int  # number of time features
+    items: list[str]  # identifiers of the series that have parameters of their own, each once
+    cardinality: list[int]  # number of values of each static category
+    static_units: list[list[float]]  # (mean, standard deviation) of each static number
+    dynamic_units: list[list[float]]  # the same for each covariate known in advance
+    auto: dict[str, str]  # what "auto" stands for, by hyperparameter
 
     @property
     def sizes(self) -> dict[str, Any]:

@@ -48,19 +48,13 @@ NAME = "regression on "  # days or blocks, as the name of a model
 
 @dataclass(frozen=True)
 class Direct:
-    """The direct forecast of one target.
+    """The direct forecast of one target."""
 
-    Attributes:
-        mean: Of each step ahead.
-        errors: That such forecasts had from earlier origins, (origin, step), narrowed for a mixture.
-        range: Between which forecasts lie: the lowest and the highest value of the past, a whole range farther out.
-        kind: Name of what is continued.
-    """
-
-    mean: Array
-    errors: Array
+    mean: Array  # of each step ahead
+    errors: Array  # that such forecasts had from earlier origins, (origin, step), narrowed for a mixture
+    # Between which forecasts lie: the lowest and the highest value of the past, a whole range farther out.
     range: tuple[float, float]
-    kind: str = "days"
+    kind: str = "days"  # name of what is continued
 
     def parts(self) -> tuple[Array, Array]:
         """Return means and deviations (part, step) of a mixture of equal weights: sorted errors in parts."""

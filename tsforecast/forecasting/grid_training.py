@@ -51,19 +51,7 @@ _UNBOUNDED = ("auto", "none", "symlog", "symsqrt", "asinh")  # transformations o
 
 @dataclass(frozen=True)
 class GridTraining:
-    """The training of a model on a grid of time, as `StateSpaceEstimator` says.
-
-    Attributes:
-        recent: What `train_length` was by frequency; 0 where it was given.
-        far: What `train_horizon` may become where the data have room; 0 where it may not.
-        summary: Of the training data, once there are some.
-        change: Of them, see `typical_change`.
-        horizons: In their median.
-        move: Of them, see `largest_move`.
-        units: One centre and one unit of all of them, where the model is scaled by these.
-        num_past: Covariates whose past alone is known, which are further targets.
-        effects: Of covariates, which are taken from the targets; None where the model takes the covariates.
-    """
+    """The training of a model on a grid of time, as `StateSpaceEstimator` says."""
 
     model: str
     freq: str
@@ -75,14 +63,16 @@ class GridTraining:
     context_length: int = 0
     train_length: int = 0
     train_horizon: int = 1
-    recent: int = 0
-    far: int = 0
-    summary: DataSummary | None = None
-    change: float = 1.0
-    horizons: float = 0.0
-    move: float = 0.0
+    recent: int = 0  # what `train_length` was by frequency; 0 where it was given
+    far: int = 0  # what `train_horizon` may become where the data have room; 0 where it may not
+    summary: DataSummary | None = None  # of the training data, once there are some
+    change: float = 1.0  # of them, see `typical_change`
+    horizons: float = 0.0  # in their median
+    move: float = 0.0  # of them, see `largest_move`
+    # One centre and one unit of all of them, where the model is scaled by these.
     units: Mapping[str, float] = field(default_factory=dict)
-    num_past: int = 0
+    num_past: int = 0  # covariates whose past alone is known, which are further targets
+    # Of covariates, which are taken from the targets; None where the model takes the covariates.
     effects: Effects | None = None
 
     def with_lengths(

@@ -40,28 +40,17 @@ _HISTORY = 20_000  # steps before a forecast, at least eight weeks
 
 @dataclass(frozen=True)
 class Histories:
-    """Beliefs and forecasts that a trained model makes of the histories of series.
+    """Beliefs and forecasts that a trained model makes of the histories of series."""
 
-    Attributes:
-        net: The model.
-        transform: `Prepare`, with the horizon.
-        horizon: Steps of a forecast.
-        freq: Frequency that the data must have.
-        batch_size: Number of series at a time.
-        history_length: Steps of the history used at most; None for all, but forecasts take `filtered_length`.
-        device: Device of the model.
-        direct: Share of direct forecasts in mixtures with those of the model, see `Directs`.
-        far: Values that were too far from the others, which filtering adds; see `warn`.
-    """
-
-    net: AbstractForecaster
-    transform: Transformation
-    horizon: int
-    freq: str
-    batch_size: int
-    history_length: int | None
-    device: torch.device
-    direct: float = 0.0
+    net: AbstractForecaster  # the model
+    transform: Transformation  # `Prepare`, with the horizon
+    horizon: int  # steps of a forecast
+    freq: str  # frequency that the data must have
+    batch_size: int  # number of series at a time
+    history_length: int | None  # steps of the history used at most; None for all, but forecasts take `filtered_length`
+    device: torch.device  # device of the model
+    direct: float = 0.0  # share of direct forecasts in mixtures with those of the model, see `Directs`
+    # Values that were too far from the others, which filtering adds; see `warn`.
     far: dict[str, None] = field(default_factory=dict)
 
     @property

@@ -23,18 +23,12 @@ class WindowRows:
 
     A learner's inputs are tensors, and those that keep some of them read them again later. A row has the whole window,
     and the time at which its period begins.
-
-    Attributes:
-        horizon: Steps of a period.
-        columns: Columns of target, mask, time features, seasons and covariates, in a step.
-        num_static_cat: Number of static categories.
-        num_static_real: Number of static numbers.
     """
 
-    horizon: int
-    columns: tuple[int, ...]
-    num_static_cat: int
-    num_static_real: int
+    horizon: int  # steps of a period
+    columns: tuple[int, ...]  # columns of target, mask, time features, seasons and covariates, in a step
+    num_static_cat: int  # number of static categories
+    num_static_real: int  # number of static numbers
 
     @classmethod
     def of(cls, net: AbstractForecaster, horizon: int) -> "WindowRows":
@@ -130,16 +124,11 @@ class PeriodNetwork(AbstractNetwork):
     """The log-density of a period as a function of a forecaster's parameters, for each window.
 
     Inputs are windows as rows of numbers, so that what a learner keeps of them can be scored again later.
-
-    Attributes:
-        evidence: The log-density of a batch.
-        names: Names of the parameters that are learnt, in the order of the vector.
-        rows: How windows are rows.
     """
 
-    evidence: Evidence
-    names: tuple[str, ...]
-    rows: WindowRows
+    evidence: Evidence  # the log-density of a batch
+    names: tuple[str, ...]  # names of the parameters that are learnt, in the order of the vector
+    rows: WindowRows  # how windows are rows
 
     def _parameters(self) -> dict[str, nn.Parameter]:
         named = dict(self.evidence.net.named_parameters())

@@ -19,15 +19,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Correlation:
-    """A correlation matrix: a diagonal and a product of few columns, diag(own) + common common'.
+    """A correlation matrix: a diagonal and a product of few columns, diag(own) + common common'."""
 
-    Attributes:
-        own: Share of the variance of each node that is its own, (node,).
-        common: Of shape (node, column).
-    """
-
-    own: Array
-    common: Array
+    own: Array  # share of the variance of each node that is its own, (node,)
+    common: Array  # of shape (node, column)
 
     def sample(self, count: int, steps: int, rng: np.random.Generator) -> Array:
         """Return standard normal draws (node, step, sample) with this correlation across nodes at each step."""

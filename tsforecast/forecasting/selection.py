@@ -42,20 +42,13 @@ _OF_TOTALS = "series hardly ever fall, as running totals: `tsforecast forecast` 
 
 @dataclass(frozen=True)
 class Selection:
-    """What was compared, and what was chosen.
+    """What was compared, and what was chosen."""
 
-    Attributes:
-        chosen: The candidate that was chosen.
-        trials: All candidates that were compared.
-        reason: Why it was chosen.
-        share: Weights of the series in the score; None where they are 1.
-        notes: What else is to be known: whether switching models were tried, what few large series decide.
-    """
-
-    chosen: Candidate
-    trials: tuple[Trial, ...]
-    reason: str
-    share: NDArray[np.float64] | None = None
+    chosen: Candidate  # the candidate that was chosen
+    trials: tuple[Trial, ...]  # all candidates that were compared
+    reason: str  # why it was chosen
+    share: NDArray[np.float64] | None = None  # weights of the series in the score; None where they are 1
+    # What else is to be known: whether switching models were tried, what few large series decide.
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:

@@ -18,26 +18,17 @@ _LATEST = 2.0**40  # units of time that may pass between two observations
 
 @dataclass(frozen=True)
 class Clock:
-    """What turns times into gaps and phases, and series into their places in a model.
+    """What turns times into gaps and phases, and series into their places in a model."""
 
-    Attributes:
-        unit: Of time, in nanoseconds.
-        cycles: Lengths of the cycles whose phases a batch carries, in nanoseconds.
-        cell: Length of a cell of time, in nanoseconds; 0 for none. Where there are cells, a batch has moments without
-            observation at their ends, and says how many cells have passed before each moment.
-        num_targets: Components of the target.
-        cardinality: Number of values of each static category.
-        items: Identifiers of the series seen in training; others have the number 0.
-        dynamic_units: (mean, standard deviation) of each covariate in training.
-    """
-
-    unit: int
-    cycles: tuple[int, ...] = ()
+    unit: int  # of time, in nanoseconds
+    cycles: tuple[int, ...] = ()  # lengths of the cycles whose phases a batch carries, in nanoseconds
+    # Length of a cell of time, in nanoseconds; 0 for none. Where there are cells, a batch has moments without
+    # observation at their ends, and says how many cells have passed before each moment.
     cell: int = 0
-    num_targets: int = 1
-    cardinality: tuple[int, ...] = ()
-    items: tuple[str, ...] = ()
-    dynamic_units: tuple[tuple[float, float], ...] = ()
+    num_targets: int = 1  # components of the target
+    cardinality: tuple[int, ...] = ()  # number of values of each static category
+    items: tuple[str, ...] = ()  # identifiers of the series seen in training; others have the number 0
+    dynamic_units: tuple[tuple[float, float], ...] = ()  # (mean, standard deviation) of each covariate in training
     index: dict[str, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -37,23 +37,14 @@ from tsforecast.models.parts.marginals import Marginals
 
 @dataclass(frozen=True)
 class TimedHistories:
-    """Beliefs, forecasts and interpolations that a model in continuous time makes of series with clocks of their own.
+    """Beliefs, forecasts and interpolations that a model in continuous time makes of series with clocks."""
 
-    Attributes:
-        net: The model.
-        clock: By which its batches are made.
-        horizon: Time of a forecast, in nanoseconds.
-        batch_size: Series that are filtered at once.
-        columns: Of the training table.
-        categories: Names behind the codes of the static categories, by column.
-    """
-
-    net: AbstractForecaster
-    clock: Clock
-    horizon: int
-    batch_size: int
-    columns: Columns
-    categories: dict[str, list[str]]
+    net: AbstractForecaster  # the model
+    clock: Clock  # by which its batches are made
+    horizon: int  # time of a forecast, in nanoseconds
+    batch_size: int  # series that are filtered at once
+    columns: Columns  # of the training table
+    categories: dict[str, list[str]]  # names behind the codes of the static categories, by column
 
     # Tables.
 

@@ -19,31 +19,19 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Description:
-    """The description of a store.
+    """The description of a store."""
 
-    Attributes:
-        identity: 32 hexadecimal digits, drawn when it began.
-        predictor: Checksum of the folder of the model.
-        freq: Frequency of the series.
-        prediction_length: Most steps of a forecast.
-        targets: Names of the targets.
-        warm_up: Values from which on a series that begins keeps its scale.
-        seed: Of what is drawn.
-        adaptation: Options of `Adaptation` by which the model goes on learning; empty where it does not.
-        format: Of the folder.
-        stamp: The `Place` of time stamps in their steps.
-    """
-
-    identity: str
-    predictor: str
-    freq: str
-    prediction_length: int
-    targets: list[str]
-    warm_up: int
-    seed: int
+    identity: str  # 32 hexadecimal digits, drawn when it began
+    predictor: str  # checksum of the folder of the model
+    freq: str  # frequency of the series
+    prediction_length: int  # most steps of a forecast
+    targets: list[str]  # names of the targets
+    warm_up: int  # values from which on a series that begins keeps its scale
+    seed: int  # of what is drawn
+    # Options of `Adaptation` by which the model goes on learning; empty where it does not.
     adaptation: dict[str, Any] = field(default_factory=dict)
-    format: int = FORMAT
-    stamp: list[Any] = field(default_factory=lambda: list(BEGINNING))
+    format: int = FORMAT  # of the folder
+    stamp: list[Any] = field(default_factory=lambda: list(BEGINNING))  # the `Place` of time stamps in their steps
 
     @property
     def key(self) -> bytes:

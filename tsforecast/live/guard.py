@@ -31,24 +31,17 @@ _PAUSES = 16  # at once: they keep connections from others
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests.
+    """Limits of requests."""
 
-    Attributes:
-        token: What `Authorization: Bearer` must say; None for none.
-        hosts: Names that the header Host may have, without a port; empty for all. A page of a browser can not reach a
-            service on this machine under a name of its own then.
-        most_bytes: Of a body.
-        most_values: Values of a body, counted by commas and brackets. Values cost time and memory; bytes hardly do.
-        rate: Requests a second of a client, on average; 0 for any number.
-        burst: Requests of a client at once.
-    """
-
-    token: str | None = None
+    token: str | None = None  # what `Authorization: Bearer` must say; None for none
+    # Names that the header Host may have, without a port; empty for all. A page of a browser can not reach a service on
+    # this machine under a name of its own then.
     hosts: tuple[str, ...] = ()
-    most_bytes: int = 8 << 20
+    most_bytes: int = 8 << 20  # of a body
+    # Values of a body, counted by commas and brackets. Values cost time and memory; bytes hardly do.
     most_values: int = 200_000
-    rate: float = 0.0
-    burst: int = 100
+    rate: float = 0.0  # requests a second of a client, on average; 0 for any number
+    burst: int = 100  # requests of a client at once
 
 
 def read_token(path: str | Path) -> str:

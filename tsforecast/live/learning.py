@@ -32,19 +32,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Learnt:
-    """The changes at the end of a period; nothing has changed yet.
+    """The changes at the end of a period; nothing has changed yet."""
 
-    Attributes:
-        belief: Of the learner.
-        weights: Of the model.
-        begin: Ordinal of the first step of the next period.
-        evidence: Mean over the series of the log-density of the period before it was learnt from.
-    """
-
-    belief: Any
-    weights: Tensor
-    begin: int
-    evidence: float
+    belief: Any  # of the learner
+    weights: Tensor  # of the model
+    begin: int  # ordinal of the first step of the next period
+    evidence: float  # mean over the series of the log-density of the period before it was learnt from
 
 
 class Learning:

@@ -27,17 +27,11 @@ _ADVICE = "nothing was changed: restore the folder of the store from a copy, or 
 
 
 class End(NamedTuple):
-    """A place in a log between two records.
+    """A place in a log between two records."""
 
-    Attributes:
-        number: Of the record behind it.
-        size: Bytes before it.
-        check: Of the record before it, or of the header.
-    """
-
-    number: int
-    size: int
-    check: int
+    number: int  # of the record behind it
+    size: int  # bytes before it
+    check: int  # of the record before it, or of the header
 
 
 class Log:

@@ -30,19 +30,12 @@ class BusyError(RuntimeError):
 
 @dataclass
 class _Job:
-    """A piece of work: observations, forecasts, or any function of the store.
+    """A piece of work: observations, forecasts, or any function of the store."""
 
-    Attributes:
-        work: Observations to take, forecasts to make, or a function to call.
-        answer: Its result.
-        behind: Observations that a forecast waits for.
-        made: Forecasts that are made already.
-    """
-
-    work: Pending | Wanted | Callable[[Store], Any]
-    answer: "Future[Any]" = field(default_factory=Future)
-    behind: "Future[Any] | None" = None
-    made: list[Found] = field(default_factory=list)
+    work: Pending | Wanted | Callable[[Store], Any]  # observations to take, forecasts to make, or a function to call
+    answer: "Future[Any]" = field(default_factory=Future)  # its result
+    behind: "Future[Any] | None" = None  # observations that a forecast waits for
+    made: list[Found] = field(default_factory=list)  # forecasts that are made already
 
 
 class Owner:

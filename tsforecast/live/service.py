@@ -35,17 +35,11 @@ _DRAWN = 100  # sample paths behind quantiles that are not exact
 
 @dataclass(frozen=True)
 class Sizes:
-    """The largest sizes that a request may ask for.
+    """The largest sizes that a request may ask for."""
 
-    Attributes:
-        observations: Observations of a request.
-        items: Series of a request for forecasts.
-        cells: Numbers of its answer.
-    """
-
-    observations: int = 10_000
-    items: int = MOST_SERIES
-    cells: int = 2_000_000
+    observations: int = 10_000  # observations of a request
+    items: int = MOST_SERIES  # series of a request for forecasts
+    cells: int = 2_000_000  # numbers of its answer
 
 
 @dataclass(frozen=True)

@@ -20,24 +20,15 @@ class Steps:
     """Observations that have passed the rules, in their order of arrival; none where a period of `Learning` ends.
 
     Those of a series are in the order of time, behind its end and on its grid of periods.
-
-    Attributes:
-        number: Of the micro-batch, from 0 on.
-        names: Of the series that begin with it; their rows follow the last.
-        rows: Of the series of each observation.
-        ordinals: Of the period of each observation.
-        sequences: Its number, or `NO_SEQUENCE`.
-        values: Targets (observation, target), NaN where missing.
-        covariates: Standardised (observation, covariate).
     """
 
-    number: int
-    names: list[str]
-    rows: NDArray[np.int64]
-    ordinals: NDArray[np.int64]
-    sequences: NDArray[np.int64]
-    values: NDArray[np.float64]
-    covariates: NDArray[np.float64]
+    number: int  # of the micro-batch, from 0 on
+    names: list[str]  # of the series that begin with it; their rows follow the last
+    rows: NDArray[np.int64]  # of the series of each observation
+    ordinals: NDArray[np.int64]  # of the period of each observation
+    sequences: NDArray[np.int64]  # its number, or `NO_SEQUENCE`
+    values: NDArray[np.float64]  # targets (observation, target), NaN where missing
+    covariates: NDArray[np.float64]  # standardised (observation, covariate)
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
@@ -109,47 +100,26 @@ class Steps:
 
 @dataclass
 class Moved:
-    """The changes by a micro-batch; nothing has changed yet.
+    """The changes by a micro-batch; nothing has changed yet."""
 
-    Attributes:
-        steps: The micro-batch.
-        rows: Of the series that it moves, each once.
-        end: Their ends after it.
-        news: Steps by which it moves them.
-        memory: Of them behind these, see `tsforecast.live.curves`.
-        old: Rows of those that go on from their beliefs, and their new parts.
-        young: Likewise of those whose histories were filtered anew.
-        exponents: Of the latter.
-        histories: Of the latter, while they stay young.
-        far: Number of values that were too far from the others, and count as missing.
-    """
-
-    steps: Steps
-    rows: NDArray[np.int64]
-    end: NDArray[np.int64]
-    news: News
-    memory: NDArray[np.float64]
-    old: tuple[NDArray[np.int64], list[Tensor]]
-    young: tuple[NDArray[np.int64], list[Tensor]]
-    exponents: NDArray[np.int64]
-    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)
-    far: int = 0
+    steps: Steps  # the micro-batch
+    rows: NDArray[np.int64]  # of the series that it moves, each once
+    end: NDArray[np.int64]  # their ends after it
+    news: News  # steps by which it moves them
+    memory: NDArray[np.float64]  # of them behind these, see `tsforecast.live.curves`
+    old: tuple[NDArray[np.int64], list[Tensor]]  # rows of those that go on from their beliefs, and their new parts
+    young: tuple[NDArray[np.int64], list[Tensor]]  # likewise of those whose histories were filtered anew
+    exponents: NDArray[np.int64]  # of the latter
+    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # of the latter, while they stay young
+    far: int = 0  # number of values that were too far from the others, and count as missing
 
 
 @dataclass
 class Begun:
-    """Series with filtered histories.
+    """Series with filtered histories."""
 
-    Attributes:
-        parts: Of their beliefs.
-        exponents: Of the powers of two by which their targets are divided.
-        sizes: Of the series behind curves of covariates; none without.
-        histories: By row, of those which stay young.
-        far: Number of values that were too far from the others.
-    """
-
-    parts: list[Tensor]
-    exponents: NDArray[np.int64]
-    sizes: NDArray[np.float64]
-    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)
-    far: int = 0
+    parts: list[Tensor]  # of their beliefs
+    exponents: NDArray[np.int64]  # of the powers of two by which their targets are divided
+    sizes: NDArray[np.float64]  # of the series behind curves of covariates; none without
+    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # by row, of those which stay young
+    far: int = 0  # number of values that were too far from the others

@@ -38,35 +38,20 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Survey:
-    """The common facts of all buckets of a folder.
+    """The common facts of all buckets of a folder."""
 
-    Attributes:
-        freq: Frequency of the series.
-        targets: Columns of the target, of which there is one at least.
-        covariates: Columns of numbers known ahead of time.
-        static_reals: Columns of numbers constant within a series.
-        categories: Values of each static category, by column.
-        shortest: Steps of the shortest series.
-        longest: Steps of the longest series.
-        first: Where the series begin that begin first.
-        last: The last step of the series that end last.
-        tally: Counts over all series, by which a model is chosen.
-        buckets: The files.
-        source: The files that they were made from, and how; see `tsforecast.data.buckets.bucketing`.
-    """
-
-    freq: str
-    targets: list[str]
-    covariates: list[str]
-    static_reals: list[str]
-    categories: dict[str, list[str]]
-    shortest: int
-    longest: int
-    first: str
-    last: str
-    tally: Tally
-    buckets: list[Bucket]
-    source: dict[str, Any]
+    freq: str  # frequency of the series
+    targets: list[str]  # columns of the target, of which there is one at least
+    covariates: list[str]  # columns of numbers known ahead of time
+    static_reals: list[str]  # columns of numbers constant within a series
+    categories: dict[str, list[str]]  # values of each static category, by column
+    shortest: int  # steps of the shortest series
+    longest: int  # steps of the longest series
+    first: str  # where the series begin that begin first
+    last: str  # the last step of the series that end last
+    tally: Tally  # counts over all series, by which a model is chosen
+    buckets: list[Bucket]  # the files
+    source: dict[str, Any]  # the files that they were made from, and how; see `tsforecast.data.buckets.bucketing`
 
     @property
     def columns(self) -> Columns:

@@ -22,19 +22,12 @@ _MONTHS_IN = {"M": 1, "Q": 3, "Y": 12}
 
 
 class Place(NamedTuple):
-    """Where in its step a time stamp stands.
+    """Where in its step a time stamp stands."""
 
-    Attributes:
-        months: Whole months behind the beginning of a quarter or year.
-        days: Days behind the beginning of the week or month, at most up to the month's last.
-        nanoseconds: Behind the beginning of the day, or of a shorter step.
-        business: Whether a weekend is left for the nearest working day of the month.
-    """
-
-    months: int = 0
-    days: int = 0
-    nanoseconds: int = 0
-    business: bool = False
+    months: int = 0  # whole months behind the beginning of a quarter or year
+    days: int = 0  # days behind the beginning of the week or month, at most up to the month's last
+    nanoseconds: int = 0  # behind the beginning of the day, or of a shorter step
+    business: bool = False  # whether a weekend is left for the nearest working day of the month
 
     def of(self, periods: pd.PeriodIndex) -> NDArray[Any]:
         """Return the time stamps of steps, as datetime64[ns]."""

@@ -35,25 +35,15 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Signal:
-    """A covariate, or an exponential mean of its past.
+    """A covariate, or an exponential mean of its past."""
 
-    Attributes:
-        column: Its place among the covariates.
-        half_life: Of the mean, in steps; 0 for the covariate itself.
-        ends: Lowest and highest value of the covariate that counts as itself.
-        centre: Mean of the training data.
-        spread: Their standard deviation.
-        knots: Of its curve; none for a straight line.
-        means: Of the splines of this curve in the training data.
-    """
-
-    column: int
-    half_life: float
-    ends: tuple[float, float]
-    centre: float
-    spread: float
-    knots: tuple[float, ...]
-    means: tuple[float, ...]
+    column: int  # its place among the covariates
+    half_life: float  # of the mean, in steps; 0 for the covariate itself
+    ends: tuple[float, float]  # lowest and highest value of the covariate that counts as itself
+    centre: float  # mean of the training data
+    spread: float  # their standard deviation
+    knots: tuple[float, ...]  # of its curve; none for a straight line
+    means: tuple[float, ...]  # of the splines of this curve in the training data
 
     def line(self, values: Matrix) -> Matrix:
         """Return the signal as a column (time, 1)."""
@@ -128,21 +118,14 @@ def smoothed(values: Matrix, half_life: float, before: Matrix | float = np.nan) 
 
 @dataclass(frozen=True)
 class Basis:
-    """Columns that curves are sums of.
+    """Columns that curves are sums of."""
 
-    Attributes:
-        freq: Frequency of the series.
-        signals: The covariates and their means.
-        by_hour: Whether lines ("line"), or curves too ("curve"), change with the time of day; "" for neither.
-        pairs: Places of signals whose joint surface is a part, with the knots of both.
-        relative: Covariates that count by the mean of their series.
-    """
-
-    freq: str
-    signals: tuple[Signal, ...]
-    by_hour: str
+    freq: str  # frequency of the series
+    signals: tuple[Signal, ...]  # the covariates and their means
+    by_hour: str  # whether lines ("line"), or curves too ("curve"), change with the time of day; "" for neither
+    # Places of signals whose joint surface is a part, with the knots of both.
     pairs: tuple[tuple[int, int, tuple[float, ...], tuple[float, ...]], ...]
-    relative: tuple[int, ...] = ()
+    relative: tuple[int, ...] = ()  # covariates that count by the mean of their series
 
     @property
     def num_means(self) -> int:

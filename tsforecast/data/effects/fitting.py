@@ -90,29 +90,17 @@ def _with_values(data: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Sample:
-    """The series that are fitted to: columns of deviation 1, of the covariates and behind them of the calendar.
+    """The series that are fitted to: columns of deviation 1, of the covariates and behind them of the calendar."""
 
-    Attributes:
-        columns: Of each series, (time, column).
-        targets: Of each series, (time,).
-        sizes: Of each series.
-        groups: Number of the group of each column.
-        lags: Of the errors.
-        units: Mean and deviation of each column before, (2, column).
-        owners: The covariates that the columns of each group are made of.
-        firsts: The time of the first step of each series.
-        events: Covariates of two values.
-    """
-
-    columns: list[Array]
-    targets: list[Array]
-    sizes: list[float]
-    groups: NDArray[np.int64]
-    lags: tuple[int, ...]
-    units: Array
-    owners: list[frozenset[int]]
-    firsts: list[int]
-    events: frozenset[int]
+    columns: list[Array]  # of each series, (time, column)
+    targets: list[Array]  # of each series, (time,)
+    sizes: list[float]  # of each series
+    groups: NDArray[np.int64]  # number of the group of each column
+    lags: tuple[int, ...]  # of the errors
+    units: Array  # mean and deviation of each column before, (2, column)
+    owners: list[frozenset[int]]  # the covariates that the columns of each group are made of
+    firsts: list[int]  # the time of the first step of each series
+    events: frozenset[int]  # covariates of two values
 
     def on_scale(self, bend: float, last: int) -> tuple[list[Array], list[Array]]:
         """Return columns and targets of the last steps of each series, on a scale."""

@@ -25,16 +25,11 @@ _YEARS = (1678, 2261)  # all of which nanoseconds reach
 
 
 class StampForm(NamedTuple):
-    """The notation of the time stamps of a table and of all its parts.
+    """The notation of the time stamps of a table and of all its parts."""
 
-    Attributes:
-        zoned: Whether they have an offset from UTC, or a time zone.
-        dates: Whether all of these are midnight on their own clock, and so are dates.
-        reading: What text without an offset is read as, a name of `tsforecast.data.tables.dates`; "" for other cells.
-    """
-
-    zoned: bool = False
-    dates: bool = False
+    zoned: bool = False  # whether they have an offset from UTC, or a time zone
+    dates: bool = False  # whether all of these are midnight on their own clock, and so are dates
+    # What text without an offset is read as, a name of `tsforecast.data.tables.dates`; "" for other cells.
     reading: str = ""
 
 

@@ -16,19 +16,12 @@ _DELIMITERS = ",;\t|"
 
 
 class Layout(NamedTuple):
-    """The layout of the table of a text file.
+    """The layout of the table of a text file."""
 
-    Attributes:
-        encoding: Of the file.
-        skipped: Lines above the header.
-        delimiter: Between cells.
-        names: The header; columns without a name are called as pandas calls them.
-    """
-
-    encoding: str
-    skipped: int
-    delimiter: str
-    names: list[str]
+    encoding: str  # of the file
+    skipped: int  # lines above the header
+    delimiter: str  # between cells
+    names: list[str]  # the header; columns without a name are called as pandas calls them
 
     @property
     def options(self) -> dict[str, Any]:

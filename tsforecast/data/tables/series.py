@@ -36,23 +36,14 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class TableSeries:
-    """The series of a table, or of several that belong together.
+    """The series of a table, or of several that belong together."""
 
-    Attributes:
-        path: Where they come from.
-        freq: Their frequency.
-        entries: Data entries, each behind the end of its rows.
-        categories: Names behind the codes of static categories, by column.
-        columns: In the long form.
-        roles: What the columns of the source are.
-    """
-
-    path: Path
-    freq: str
-    entries: list[tuple[End, dict[str, Any]]]
-    categories: dict[str, list[str]]
-    columns: Columns
-    roles: Columns
+    path: Path  # where they come from
+    freq: str  # their frequency
+    entries: list[tuple[End, dict[str, Any]]]  # data entries, each behind the end of its rows
+    categories: dict[str, list[str]]  # names behind the codes of static categories, by column
+    columns: Columns  # in the long form
+    roles: Columns  # what the columns of the source are
 
 
 def series_of(
