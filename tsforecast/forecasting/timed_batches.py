@@ -173,31 +173,20 @@ class Clock:
             )
 
 
+@dataclass(eq=False, repr=False)
 class WindowLoader:
-    """Batches of training windows; those of an epoch follow from (seed, epoch) alone.
+    """Batches of training windows; those of an epoch follow from (seed, epoch) alone."""
 
-    Args:
-        entries: Data entries of two observations at least.
-        clock: Of the model.
-        past: Observations of the past of a window, at most.
-        future: Observations of its future, at most; at most a quarter of a series.
-        batch_size: Windows in a batch.
-        num_batches: Batches in an epoch.
-        seed: Of the windows.
-    """
+    entries: Sequence[Mapping[str, Any]]  # of two observations at least
+    clock: Clock
+    past: int  # observations of a window, at most
+    future: int  # observations, at most; at most a quarter of a series
+    batch_size: int  # windows in a batch
+    num_batches: int  # in an epoch
+    seed: int
 
-    def __init__(
-        self,
-        entries: Sequence[Mapping[str, Any]],
-        clock: Clock,
-        past: int,
-        future: int,
-        batch_size: int,
-        num_batches: int,
-        seed: int,
-    ) -> None:
-        self.entries, self.clock, self.past, self.future = entries, clock, past, future
-        self.batch_size, self.num_batches, self.seed, self.epoch = batch_size, num_batches, seed, 0
+    def __post_init__(self) -> None:
+        self.epoch = 0
         self.sampler = self  # where Lightning looks for `set_epoch`
         self.batch_sampler = None
 
