@@ -72,7 +72,7 @@ class Pace(pl.Callback):
             return
         self.seconds.append(time.monotonic() - self._began)
         self.spent += self.seconds[-1]
-        self.losses.append(float(trainer.callback_metrics["train_loss"]))
+        self.losses.append(_loss(trainer))
         done, linear = trainer.current_epoch + 1 + self.skipped, min(pl_module.forecaster.groups.linear_epochs, last)
         first, end = (0, linear) if done <= linear else (linear, last)
         faster = _FASTER if self.plateau and self._flat(pl_module.forecaster, end - first) else 1
@@ -116,3 +116,7 @@ class Pace(pl.Callback):
             config.scheduler.last_epoch += steps - 1
             config.scheduler.step()  # pyright: ignore[reportCallIssue]
         self.skipped += count
+
+
+def _loss(trainer: pl.Trainer) -> float:  # tests take its place
+    return float(trainer.callback_metrics["train_loss"])
