@@ -72,11 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guarded(arguments: Sequence[str], run: Callable[[list[str]], int]) -> int:
-    """Runs a command so that its messages go where the user wants them, and what he has to change is one line.
-
-    Args:
-        arguments: Of the command, with underscores.
-        run: Is called with those that are not about messages; returns the exit status.
+    """Runs a command with its other options so that messages go where the user wants them, and faults are one line.
 
     Returns:
         Exit status, as of `main`.

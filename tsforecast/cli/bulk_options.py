@@ -29,12 +29,7 @@ def is_table(chosen: AnswerOptions) -> bool:
 
 
 def buckets_of(opened: Opened, given: Columns | None = None) -> dict[str, Any]:
-    """What all requests of the buckets of a run, or of --data, say.
-
-    Args:
-        opened: The run.
-        given: Columns of the data; None for those that the options name, else the run.
-    """
+    """What all requests of the buckets of a run, or of --data, say; their columns may be given."""
     data, chosen = opened.buckets, opened.chosen
     if data is None:
         raise ValueError(

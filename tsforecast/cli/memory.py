@@ -84,12 +84,7 @@ def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool
 
 
 def check_learner_memory(widths: Sequence[int], rank: int) -> None:
-    """Raise a ValueError for a learner of a network with weights too many for the memory.
-
-    Args:
-        widths: Of its layers, inputs and outputs included.
-        rank: Of what it knows of them; 0 for learners without.
-    """
+    """Raise a ValueError for a learner of a network with weights too many for the memory."""
     weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
     columns = min(rank, weights)
     least = 8 * weights * (4 + columns)  # float64: the network, the prior, the mean, a variance, and the columns
@@ -102,11 +97,7 @@ def check_learner_memory(widths: Sequence[int], rank: int) -> None:
 
 
 def refused_memory(error: Exception) -> str | None:
-    """What there was not enough memory for, such as "298 GiB at once"; None where that is not the error.
-
-    Args:
-        error: Torch's are RuntimeErrors that say so, in several lines.
-    """
+    """What there was not enough memory for, such as "298 GiB at once", which torch says in lines of a RuntimeError."""
     if not isinstance(error, MemoryError) and "DefaultCPUAllocator" not in str(error):
         return None
     found = re.search(r"allocate (\d+) bytes", str(error))

@@ -64,12 +64,7 @@ class Opened:
         return found if self.length == found.prediction_length else with_prediction_length(found, self.length)
 
     def beyond(self, data: str | None, columns: Columns | None = None) -> ForecastTask:
-        """Return the data before the forecasts.
-
-        Args:
-            data: A file; None for the data of the run.
-            columns: Of the data; None for `columns`.
-        """
+        """Return the data before the forecasts: of a file with its columns, or None for those of the run."""
         if data is None and self.trained.dataset and self.length != self.record["split"]["prediction_length"]:
             raise ValueError(f"--prediction_length goes with a file; the data set {self.trained.dataset!r} has its own")
         return self._read(data, self.length, None, columns or self.columns, beyond=True)

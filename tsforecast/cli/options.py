@@ -100,12 +100,7 @@ def task_of(options: Namespace, record: Mapping[str, Any] | None = None, found: 
 def training_parts(
     task: ForecastTask, validation: bool
 ) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]] | None]:
-    """Series to train on, and those whose last window is to validate on.
-
-    Args:
-        task: Of a run.
-        validation: Whether there are such; else None. Of series that are too short to be divided all is trained on.
-    """
+    """Series to train on (all, if too short to be divided), and those whose last window is to validate on, or None."""
     train, length = task.train, task.prediction_length
     if not validation:
         return train, None

@@ -74,13 +74,7 @@ class Command:
 
     @classmethod
     def recorded(cls: type[_Record], name: str, path: Path, kept: Mapping[str, Any]) -> _Record:
-        """Return the options that the record of a run has, each checked as on the command line.
-
-        Args:
-            name: Of the command.
-            path: File of the record.
-            kept: What it has: as `kept`, or from a version that had fewer options.
-        """
+        """Return the options that the record of a run has, each checked as on the command line."""
         known = {field.name: field for field in options_of(cls) if field.name not in _UNKEPT}
         later = {name: field.default for name, field in known.items() if field.metadata.get("later")}
         given, parser = {**later, **kept}, parser_of(name, cls)

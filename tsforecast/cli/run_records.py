@@ -54,12 +54,7 @@ _SPLIT = {"freq": str, "prediction_length": int, "windows": int}
 
 
 def read_record(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """Contents of run.json.
-
-    Args:
-        folder: Of the run.
-        kind: The command that made it, "train", "stream" or "bandit", whose keys are then expected; None for any.
-    """
+    """Contents of run.json of a command, whose keys are then expected; None for any."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no run folder {folder}")
     path = folder / RECORD

@@ -112,11 +112,7 @@ def options_of(model: str, *words: str) -> Namespace:
 
 
 def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:
-    """The options: one subcommand per model, its hyperparameters as its constructor declares them.
-
-    Args:
-        models: Those that get their options, which takes time. The others have their name and summary alone.
-    """
+    """The options: one subcommand per model; those given have their hyperparameters, as their constructors declare."""
     return _parser(frozenset(models), parsing.typed("train"))
 
 

@@ -142,12 +142,7 @@ def validation_task(task: ForecastTask, windows: int) -> ForecastTask:
 
 
 def read_space(path: str | None, chosen: Namespace) -> dict[str, Any]:
-    """What is tried: hyperparameter -> list of choices, or a mapping of `low`, `high` and perhaps `log`.
-
-    Args:
-        path: YAML file; None for what is worth trying of every model.
-        chosen: Options of the model.
-    """
+    """What is tried, of a YAML file or for None of every model: hyperparameter -> choices, or `low`, `high`, `log`."""
     if path is None:
         space: dict[str, Any] = {name: values for name, values in _CHOICES.items() if name in chosen}
         if chosen.get("components") == "none":  # of models that do without them

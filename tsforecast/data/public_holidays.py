@@ -210,13 +210,7 @@ def _chosen(task: ForecastTask, days: _Days) -> list[str]:
 
 
 def _unlike(task: ForecastTask, days: _Days, test: int) -> NDArray[np.float64]:
-    """Distances of the values of each day from those a week before and after, relative to their size; NaN if not known.
-
-    Args:
-        task: The first series of it are looked at, up to their test parts.
-        days: All days.
-        test: Steps of the test part.
-    """
+    """Distances of the values of a day from those a week before and after, relative to their size; NaN if unknown."""
     week = 5 if days.days.freqstr == "B" else 7
     total, count = np.zeros(len(days.days)), np.zeros(len(days.days))
     for entry in task.entries[:_COMPARED]:

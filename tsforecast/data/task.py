@@ -143,13 +143,7 @@ class ForecastTask:
         return [str(entry["item_id"]) for entry, gap in zip(self.entries, gaps, strict=True) if gap]
 
     def ending_together(self, end: pd.Period | None = None) -> "ForecastTask":
-        """The task with missing values behind series that end early: forecasts of all then cover the same dates.
-
-        A warning names the series whose last value comes before that of others.
-
-        Args:
-            end: The last step of all; None for that of the series that ends last.
-        """
+        """The task with missing values up to the last end (or `end`): forecasts of all then cover the same dates."""
         if early := self.early:
             log.warning(
                 "%d series end before others (%s): what follows is taken as missing, and all forecasts cover the same "
@@ -174,13 +168,7 @@ class ForecastTask:
 
 
 def steps_of(windows: int, horizon: int, step: int = 0) -> int:
-    """Return the number of steps that test windows cover together.
-
-    Args:
-        windows: Their number.
-        horizon: Steps of each.
-        step: From the beginning of one to that of the next; 0 for `horizon`.
-    """
+    """Return the number of steps that test windows cover together, each `step` (0 for a horizon) behind the last."""
     return horizon + (windows - 1) * (step or horizon) if windows else 0
 
 

@@ -53,13 +53,7 @@ def unusable(entries: Iterable[tuple[Any, dict[str, Any]]], test_length: int, be
 
 
 def tell(path: Path, left_out: Sequence[Unusable], total: int | None) -> None:
-    """Warns of the series that are left out; a ValueError if more than half can not be used.
-
-    Args:
-        path: Where the series come from.
-        left_out: Those that can not be used.
-        total: Number of all series; None where these are a part of them, of which none needs to be left.
-    """
+    """Warns of series left out; a ValueError if more than half of `total` can not be used, which is None of a part."""
     if total is not None and len(left_out) > total / 2:
         first = left_out[0]
         split = f"give a shorter {option('prediction_length')} or fewer {option('windows')}, or "

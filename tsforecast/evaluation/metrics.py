@@ -239,10 +239,6 @@ def total(sums: Array, term: Term) -> Array:
 def table(sums: Array, index: pd.Index) -> pd.DataFrame:
     """Return all metrics.
 
-    Args:
-        sums: Of `sums_of`, added up as wanted: (term, row).
-        index: Of the rows.
-
     Returns:
         A column for each metric, NaN where nothing was observed.
     """

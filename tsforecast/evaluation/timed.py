@@ -37,12 +37,7 @@ def evaluate_timed(
 def score_timed(
     pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], answers: Iterable[NDArray[np.float64]]
 ) -> Scores:
-    """Score quantiles at `LEVELS` of the labels of test windows.
-
-    Args:
-        pairs: Past and label of each window, as `ForecastTask.timed_test` gives them.
-        answers: Quantiles (level, time, target) of each.
-    """
+    """Score quantiles at `LEVELS`, (level, time, target), of the labels of test windows."""
 
     def windows() -> Iterator[tuple[str, pd.Timestamp, Totals]]:
         for (_, label), quantiles in zip(pairs, answers, strict=True):

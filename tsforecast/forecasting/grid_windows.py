@@ -83,10 +83,6 @@ def bytes_of_step(module: AbstractForecaster, batches: Iterable[dict[str, Tensor
 
     What the first of some batches would keep is counted, and let go at once; a count beyond the machine ends it. It is
     that of the whole model where it begins as a linear one. No random number is used up, and the module stays as it is.
-
-    Args:
-        module: On the CPU.
-        batches: As the training has them, but of a single window.
     """
     there: dict[int, weakref.ref] = {}  # by address, which what comes later may take again
     total, most, batch = 0, _machine(), next(iter(batches))

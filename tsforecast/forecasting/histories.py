@@ -86,13 +86,7 @@ class Histories:
         return np.zeros((len(windows), self.net.data.num_targets), np.int64)
 
     def filtered(self, windows: list[dict[str, Any]], batch: dict[str, Any], belief: Belief | None = None) -> Belief:
-        """Return the belief behind a batch, and note values that are too far from the others.
-
-        Args:
-            windows: The windows that the batch was collated from.
-            batch: Its past is read.
-            belief: The belief from which to go on; None to begin.
-        """
+        """Return the belief behind a batch, and note values that are too far from the others."""
         after = self.net.after(batch, belief)
         self.far.update(far_values(self.net, batch, after, windows))
         return after
@@ -123,13 +117,7 @@ class Histories:
         return max(size, min(_SHORT_SERIES, _SHORT_STEPS // longest))
 
     def exactly(self, work: Callable[["Histories"], Result], number: int, things: str) -> Result:
-        """Return the result of work on histories; in float64 where float32 does not do, as behind gaps of years.
-
-        Args:
-            work: Takes the histories whose model has the precision, and makes batches by their `collated`.
-            number: Of the results, for the log.
-            things: Name of one of them.
-        """
+        """Return the result of work on histories; in float64 where float32 does not do, as behind gaps of years."""
         try:
             return work(self)
         except NotPositiveDefiniteError:

@@ -58,13 +58,7 @@ class WindowRows:
         return sum(math.prod(shape) for shape, _ in self._parts(past).values())
 
     def pack(self, batch: Batch, starts: Sequence[pd.Period], like: Tensor) -> Float[Tensor, "window number"]:
-        """Return windows as rows; values that are missing become 0.
-
-        Args:
-            batch: As `collate` makes it.
-            starts: Where the period of each window begins.
-            like: Tensor of the precision and device.
-        """
+        """Return windows as rows; values that are missing become 0."""
         count, past = batch["past_is_pad"].shape
         digits = [
             [start.ordinal // _DIGIT**2, start.ordinal // _DIGIT % _DIGIT, start.ordinal % _DIGIT] for start in starts

@@ -110,12 +110,7 @@ class StateSpacePredictor(RepresentablePredictor):
     def deserialize(  # pyright: ignore[reportIncompatibleMethodOverride]
         cls, path: Path, device: str | torch.device | None = None
     ) -> "StateSpacePredictor":
-        """Reads what `serialize` wrote; no code of the files is run.
-
-        Args:
-            path: Path of the folder.
-            device: Device of the network; None as "auto".
-        """
+        """Reads what `serialize` wrote; no code of the files is run."""
         net, preparation, arguments = read_parts(Path(path), cls, find_device("auto" if device is None else device))
         return cls(net, preparation, **arguments).to(net.device)
 

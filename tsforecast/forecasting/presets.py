@@ -137,10 +137,6 @@ def of_categories(model: str, max_epochs: int | None = None) -> Options:
     """Return the options of `best` with a categorical switch, whose sizes and units the data say.
 
     Training begins at regimes that EM has found, so it is short.
-
-    Args:
-        model: One of `OF_CATEGORIES`.
-        max_epochs: Length of the training, where it is given.
     """
     found: Options = {"switch": "categorical", "objective": "likelihood", "persistence": 0.95}
     found |= {"learning_rate": 0.01, "network_learning_rate": 0.001, "matrix_learning_rate": 0.0005}

@@ -77,11 +77,6 @@ class SumConditioning:
 
     It solves one system in the number of sums: sparse where the hierarchy is, with the common columns of the
     correlation by Woodbury's formula.
-
-    Args:
-        sums: Weights of the series in the sums.
-        deviations: Standard deviations of the errors, of sums and then series.
-        correlation: Of the errors.
     """
 
     def __init__(self, sums: Any, deviations: Array, correlation: Correlation) -> None:

@@ -46,13 +46,7 @@ def with_effects_chosen(estimator: Estimator, data: Iterable[dict[str, Any]]) ->
 def with_preset(
     estimator: Estimator, data: Iterable[dict[str, Any]], from_predictor: StateSpacePredictor | None = None
 ) -> tuple[Estimator, Selection | None]:
-    """Return the estimator with the options of its preset, and what was compared for components and switch.
-
-    Args:
-        estimator: Of a switching model.
-        data: GluonTS data entries, all of whose values may be looked at.
-        from_predictor: A predictor to start from, whose kind of switch stays.
-    """
+    """Return the estimator with the options of its preset, and what was compared for components and switch."""
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, selection = estimator.__init_args__, None
     model, name = arguments["model"], arguments["preset"]
@@ -143,12 +137,6 @@ def _structure(
     estimator: AbstractEstimator, data: Any, has_components: bool, regimes: Mapping[str, Any] | None
 ) -> Selection | None:
     """Return what the data choose: components and windows of training of the `issm` inside, or regimes.
-
-    Args:
-        estimator: Of a switching model.
-        data: GluonTS data entries.
-        has_components: Whether the model has components beside regimes.
-        regimes: Options of a model of categories; None for none.
 
     Returns:
         None without a choice.

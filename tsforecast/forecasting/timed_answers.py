@@ -98,13 +98,7 @@ def component_frames(
 
 
 def smoothed_regimes(net: AbstractForecaster, batch: Batch, most: int) -> torch.Tensor:
-    """Return the weights of regimes at every moment of a batch's past along paths, (time, path, series, regime).
-
-    Args:
-        net: A model with a switch.
-        batch: The batch.
-        most: Number of paths, where the memory suffices.
-    """
+    """Return the weights of regimes at every moment of a batch's past along paths, (time, path, series, regime)."""
     inference = net.inference
     assert isinstance(inference, ParticleInference)
     count = _paths_for(net, batch, most)
@@ -126,14 +120,7 @@ def _generator(batch: Batch) -> torch.Generator:
 def rows_of(
     clock: Clock, entries: Sequence[Mapping[str, Any]], places: Sequence[NDArray[np.int64]], length: int
 ) -> NDArray[np.int64]:
-    """Return where some of the times of entries are in a batch of their pasts, (series, time).
-
-    Args:
-        clock: That made the batch.
-        entries: Of the batch.
-        places: Which of the times of each.
-        length: Moments of the batch, which is padded at its beginning.
-    """
+    """Return where some of the times of entries are in a batch of their pasts, (series, time)."""
     found = np.zeros((len(entries), max(map(len, places))), np.int64)
     for row, (entry, place) in enumerate(zip(entries, places, strict=True)):
         ticked, own = clock.ticked(entry)

@@ -46,14 +46,7 @@ class Clock:
         return cls(unit, cycles, cell, data.num_targets, tuple(data.cardinality), tuple(items), units)
 
     def features(self, times: NDArray[np.int64], last: int | None) -> NDArray[np.float64]:
-        """Return the gap before each time, in units, and the share of each cycle that has passed: (time, feature).
-
-        Where there are cells, the last feature is the time of those that have passed, in units.
-
-        Args:
-            times: Ascending, in nanoseconds.
-            last: Time before them; None where the series begins with them.
-        """
+        """Return the gap before each time, None before the first, in units, and shares of cycles passed."""
         since = times[:1] if last is None else last
         gaps = np.diff(times, prepend=since) / self.unit
         if len(gaps) and gaps.max() > _LATEST:
@@ -72,23 +65,13 @@ class Clock:
         return 1 + len(self.cycles) + bool(self.cell)
 
     def ticked(self, entry: Mapping[str, Any], last: int | None = None) -> tuple[Mapping[str, Any], NDArray[np.int64]]:
-        """Return an entry with a moment at the end of each cell, where there are cells; and the places of its own.
-
-        Args:
-            entry: With times, and perhaps a target and covariates.
-            last: Time before them; None where the series begins with them.
-        """
+        """Return an entry with a moment at the end of each cell, where there are cells; and the places of its own."""
         if not self.cell or not len(entry["times"]):
             return entry, np.arange(len(entry["times"]))
         return with_ticks(entry, self.cell, last, [mean for mean, _ in self.dynamic_units])
 
     def past(self, windows: Sequence[Mapping[str, Any]], last: Sequence[int] | None = None) -> Batch:
-        """Return the past of a batch, padded at its beginning by moments without observations.
-
-        Args:
-            windows: Data entries, of which the targets may be missing.
-            last: Times before the windows, of beliefs that go on; None where series begin.
-        """
+        """Return the past of a batch, padded at its beginning by moments without observations."""
         begins = [None] * len(windows) if last is None else last
         ticked, places = zip(*map(self.ticked, windows, begins), strict=True)
         length = max(len(window["times"]) for window in ticked)
@@ -125,13 +108,7 @@ class Clock:
         return batch
 
     def future(self, windows: Sequence[Mapping[str, Any]], last: Sequence[int], with_targets: bool = False) -> Batch:
-        """Return the future of a batch; shorter ones are padded at their end by the last moment.
-
-        Args:
-            windows: Data entries, of which the targets are read for training alone.
-            last: Time at which the past of each ends.
-            with_targets: Whether it is training.
-        """
+        """Return the future of a batch; shorter ones are padded at their end by the last moment."""
         windows = [self.ticked(window, end)[0] for window, end in zip(windows, last, strict=True)]
         length, count = max(len(window["times"]) for window in windows), len(windows)
         features = np.zeros((count, length, self.num_features))

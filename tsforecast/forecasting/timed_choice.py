@@ -105,10 +105,6 @@ def given_others(inference: ExactInference, batch: Batch) -> Float[Tensor, " obs
 
     A smoothed mean m of variance v, read without the noise r, has taken y itself for a measurement. Without it the
     error is (y - m) r / (r - v), and its variance r^2 / (r - v).
-
-    Args:
-        inference: Of a model of one target.
-        batch: Its past is read.
     """
     time_slice = inference.slice_of(batch, "past")
     location, scale = inference.scale_of(batch)

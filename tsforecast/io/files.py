@@ -103,12 +103,7 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
-    """Gives a new, empty folder in `parent`, and removes it with all its files when the block ends.
-
-    Args:
-        parent: Where `remove_leftovers` finds it when the process is killed.
-        name: What its name begins with.
-    """
+    """Gives a new folder, which `remove_leftovers` finds by its name if killed, and removes it when the block ends."""
     temporary = _beside(Path(parent, name))
     temporary.mkdir()
     handle = None if sys.platform == "win32" else claim(temporary, os.O_RDONLY)
@@ -121,14 +116,10 @@ def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replace_together(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
-    """Gives a new, empty folder; its files take their places in `folder` together when the block ends well.
+    """Gives a new folder; these of its files take their places in `folder` together at the end, or are removed there.
 
     The first name is a mark: it is removed before anything else changes and comes back last. While it is there, all
     files are of the same block.
-
-    Args:
-        folder: Where the files belong.
-        names: Files and folders that belong together. Those that the block does not write are removed.
     """
     with replace_folder(Path(folder, TOGETHER)) as scratch:
         yield scratch

@@ -21,13 +21,7 @@ _STAMPS = 10_000  # time stamps that are kept
 
 
 class Calendar:
-    """Time features and season indices of periods, kept for the range that was asked for last.
-
-    Args:
-        freq: Frequency.
-        seasons: Names of seasons, see `tsforecast.seasons`.
-        place: Of time stamps in their periods.
-    """
+    """Time features and season indices of periods, kept for the range that was asked for last."""
 
     def __init__(self, freq: str, seasons: tuple[str, ...], place: Place = BEGINNING) -> None:
         self.place = place
@@ -53,11 +47,7 @@ class Calendar:
         return self._known[0][places], self._known[1][places]
 
     def ordinals_of(self, stamps: Sequence[str]) -> NDArray[np.int64]:
-        """Return the ordinals of the periods that time stamps lie in.
-
-        Args:
-            stamps: ISO 8601 without a zone, as "2024-06-01" or "2024-06-01T12:30".
-        """
+        """Return the ordinals of the periods that time stamps, in ISO 8601 without a zone, lie in."""
         seen = self._seen
         if unseen := {stamp for stamp in stamps if stamp not in seen}:
             if len(seen) > _STAMPS:

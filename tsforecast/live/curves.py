@@ -25,14 +25,7 @@ class Curves:
     calendar: Calendar
 
     def followed(self, names: Sequence[str], begin: NDArray[np.int64], news: News, memory: Array) -> tuple[News, Array]:
-        """Return new steps with targets and effects in the place of covariates, and the memory behind them.
-
-        Args:
-            names: Of the series.
-            begin: Ordinals of their first steps.
-            news: Targets and covariates.
-            memory: Before them.
-        """
+        """Return new steps with targets and effects in the place of covariates, and the memory behind them."""
         steps, after = np.empty((len(news.steps), 2)), memory.copy()
         steps[:, 0] = news.steps[:, 0]
         for length in np.unique(news.lengths).tolist():

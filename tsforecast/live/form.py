@@ -128,13 +128,7 @@ class Checked:
 
 
 def read(path: str, body: bytes, most: int) -> Any:
-    """Return the content of a body, with its form checked.
-
-    Args:
-        path: Of the request.
-        body: JSON.
-        most: Observations of a request.
-    """
+    """Return the content of a body, with its form checked."""
     given = orjson.loads(body)
     try:
         if path != "/observations":

@@ -56,13 +56,7 @@ def read_token(path: str | Path) -> str:
 
 
 class Guard:
-    """An ASGI application before another.
-
-    Args:
-        app: The other.
-        limits: What requests must keep to.
-        note: Is told the path, the status and the seconds of each request.
-    """
+    """An ASGI application before another."""
 
     def __init__(self, app: App, limits: Limits, note: Callable[[str, int, float], None] | None = None) -> None:
         self.app, self.limits, self.note = app, limits, note

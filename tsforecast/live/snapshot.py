@@ -22,14 +22,7 @@ _PLAIN = {"format": int, "number": int, "series": int, "files": dict[str, str]}
 
 
 def write_rows(folder: Path, known: Rows, number: int, learnt: dict[str, Any] | None = None) -> None:
-    """Writes rows into a folder, whole or not at all: an array a file, and a manifest with their checksums.
-
-    Args:
-        folder: To write; its parent exists.
-        known: All series.
-        number: Of the next micro-batch.
-        learnt: What a learner knows, as tensors and numbers; None where there is no learner.
-    """
+    """Writes rows into a folder, whole or not at all: an array a file, and a manifest with their checksums."""
     arrays = _arrays(known)
     with replace_folder(folder) as scratch:
         for name, array in arrays.items():

@@ -70,11 +70,6 @@ def plot_parts(frame: pd.DataFrame, *, most: int = 4, title: str | None = None) 
     """Draws the forecast of each series and its parts, in a row each.
 
     A dashed line is the part as it was forecast without the last steps.
-
-    Args:
-        frame: Rows that `tsforecast.analysis.explain.explain` has returned, of some series.
-        most: Series that are drawn, the first ones.
-        title: Title above all panels.
     """
     frame = standard(frame)
     if not len(frame):
@@ -100,10 +95,6 @@ def plot_parts(frame: pd.DataFrame, *, most: int = 4, title: str | None = None) 
 
 def biggest(frame: pd.DataFrame, count: int = 8) -> pd.DataFrame:
     """Return the causes with the largest impacts on the mean of a forecast, one row each, and a row for the others.
-
-    Args:
-        frame: Rows of one series and target, as `news` returns them.
-        count: Causes that have a row of their own.
 
     Returns:
         `cause` (kind and time), `impact` on the mean over the forecast's steps, largest first; "others" last.

@@ -185,10 +185,6 @@ def expected_alias_warnings() -> Iterator[None]:
 def to_period(timestamp: Any, freq: str) -> pd.Period:
     """The period of a frequency around a timestamp.
 
-    Args:
-        timestamp: Whatever `pandas.Period` takes: a timestamp, a string, another period.
-        freq: As in `period_alias`.
-
     Returns:
         The period; its `freqstr` is `period_alias(freq)`.
     """

@@ -106,12 +106,7 @@ def _stamps(start: pd.Period, steps: int, place: Place) -> NDArray[Any]:
 
 
 def find_places(stamps: NDArray[Any], bounds: NDArray[np.int64], freq: str) -> tuple[list[Place], int | None]:
-    """Return the place of the time stamps of each series, and a row with a place of its own.
-
-    Args:
-        stamps: Time stamps, series by series.
-        bounds: Series k has the rows `bounds[k]` to `bounds[k + 1]`.
-        freq: Frequency of the series.
+    """Return the place of the time stamps of each series, rows `bounds[k]` to `bounds[k + 1]`, and a row apart.
 
     Returns:
         A place for each series: of all its rows, or else of most. The row is None where all rows have that of their

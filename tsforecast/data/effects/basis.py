@@ -99,13 +99,7 @@ def half_lives(freq: str) -> tuple[float, ...]:
 
 
 def smoothed(values: Matrix, half_life: float, before: Matrix | float = np.nan) -> tuple[Matrix, Matrix]:
-    """Return the exponential mean (..., time) of values until each step, and the one to go on from, (...).
-
-    Args:
-        values: Of shape (..., time).
-        half_life: In steps.
-        before: The mean before the first, (...); NaN to begin with this.
-    """
+    """Return the exponential mean (..., time) of values until each step, and the one to go on from; NaN to begin."""
     from scipy.signal import lfilter  # likewise
 
     begin = np.broadcast_to(before, values.shape[:-1])
@@ -145,12 +139,7 @@ class Basis:
         return replace(self, signals=tuple(self.signals[k] for k in kept), pairs=tuple(pairs))
 
     def groups(self, times: Any, values: list[Matrix]) -> Iterator[tuple[frozenset[int], Matrix]]:
-        """Yield the parts of the basis, each of shape (time, column), with the covariates that they are made of.
-
-        Args:
-            times: The periods, (time,).
-            values: Of each signal, (time,).
-        """
+        """Yield the parts of the basis, each of shape (time, column), with the covariates that they are made of."""
         hours = day_harmonics(times, _BY_HOUR) if self.by_hour else None
         for signal, own in zip(self.signals, values, strict=True):
             line, covariate = signal.line(own), frozenset([signal.column])
@@ -167,12 +156,7 @@ class Basis:
             yield both, products(splines(values[first], knots), splines(values[second], others))
 
     def values(self, covariates: Matrix, before: Matrix | float = np.nan) -> tuple[list[Matrix], Matrix]:
-        """Return the values (..., time) of all signals, and the means at the end, (..., mean).
-
-        Args:
-            covariates: Of shape (..., time, covariate).
-            before: Means of the steps before, (..., mean); NaN where a series begins.
-        """
+        """Return values (..., time) of all signals of covariates, and means at the end, given means before."""
         known = np.broadcast_to(before, (*covariates.shape[:-2], self.num_means))
         if not covariates.shape[-2]:
             return [np.zeros(covariates.shape[:-1])] * len(self.signals), known
@@ -191,13 +175,7 @@ class Basis:
 
 
 def basis_of(samples: list[Matrix], freq: str, columns: Sequence[int] | None = None) -> Basis | None:
-    """Return the richest basis that so many values can bear; None if no covariate varies.
-
-    Args:
-        samples: Covariates of each series, (time, covariate).
-        freq: Their frequency.
-        columns: Places of the covariates that count; None for all.
-    """
+    """Return the richest basis that so many values (time, covariate) of series can bear; None if none varies."""
     relative = relative_in(samples)
     samples = [_by_mean(x, relative) for x in samples]
     columns = range(samples[0].shape[1]) if columns is None else columns

@@ -66,13 +66,7 @@ def no_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects:
 
 
 def refit_without(data: Iterable[dict[str, Any]], effects: Effects, column: int) -> Effects:
-    """Return effects of all covariates but one, with the same columns and on the same scale as others.
-
-    Args:
-        data: GluonTS data entries, as `fit_effects` takes them.
-        effects: Fitted to the same data.
-        column: The place of the covariate that is left out.
-    """
+    """Return effects of all covariates but one, with the same columns and on the same scale as others."""
     found = _fitted(_with_values(data), effects.basis.freq, effects.basis.without(column), effects.bend)
     assert found is not None
     return found

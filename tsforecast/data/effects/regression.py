@@ -66,12 +66,7 @@ class _Sums:
         return _Sums(scatter, moment, self.own, cross, pulls, factor * self.weight)
 
     def inner(self, own: Matrix, variance: float) -> Matrix:
-        """Return the covariance of the differences of each series given the coefficients, (series, own, own).
-
-        Args:
-            own: Its prior deviation, (own,).
-            variance: Of the errors.
-        """
+        """Return the covariance of the differences of each series given the coefficients, (series, own, own)."""
         return given(own, self.cross[:, :, self.own], variance)
 
     def marginal(self, inner: Matrix, variance: float) -> tuple[Matrix, Matrix]:
@@ -133,14 +128,7 @@ def fit(
 
 
 class _Search:
-    """The search for the coefficients with the highest evidence.
-
-    Args:
-        size: Deviation of the targets.
-        groups: Number of the group of each column.
-        own: The columns whose coefficients differ.
-        series: Number of series.
-    """
+    """The search for the coefficients with the highest evidence."""
 
     parts: list[Part]
     weights: list[Matrix]

@@ -34,13 +34,7 @@ class StampForm(NamedTuple):
 
 
 def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float64]:
-    """A column as float64, NaN where the cell is empty.
-
-    Args:
-        table: Table of a user.
-        column: Its column.
-        gaps: Whether it is a target, whose cells may be empty, and may hold numbers of any size.
-    """
+    """A column as float64, NaN where the cell is empty, as it may be with gaps: a target, of numbers of any size."""
     raw: Any = table.frame[column]
     if raw.dtype.kind in "mMc" or isinstance(raw.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
         raise ValueError(f"{table.place(0, column)}: expected a number, got {raw.iloc[0]!r}")
@@ -84,12 +78,7 @@ def timestamps(table: Table) -> Stamps:
 
 
 def read_stamps(table: Table, form: StampForm | None = None) -> tuple[Stamps, StampForm]:
-    """The time stamps as `timestamps` gives them, and their notation.
-
-    Args:
-        table: Table of a user, or a part of one.
-        form: Of an earlier part; None to find it from this one, and log it.
-    """
+    """The time stamps as `timestamps` gives them, and their notation: that of an earlier part, or found and logged."""
     column = str(table.columns.timestamp)
     raw = table.frame[column]
     empty = np.asarray(raw.isna())

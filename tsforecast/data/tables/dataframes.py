@@ -68,14 +68,7 @@ def alike(found: pd.DataFrame, data: Any) -> Any:
 
 
 def with_rows(data: pd.DataFrame, new: pd.DataFrame, keys: Sequence[str], stamps: Sequence[str]) -> pd.DataFrame:
-    """Return a frame with further rows behind its own; what these have a value for wins where both have a row.
-
-    Args:
-        data: The frame.
-        new: Rows with its columns, or some of them.
-        keys: Columns of series and time stamps.
-        stamps: Those of time stamps.
-    """
+    """Return a frame with further rows behind its own; what these have a value for wins where both have a row."""
     if not stamps or {*keys} - {*new}:
         names = ", ".join(keys) if stamps else "series and time stamp, a row for each"
         raise ValueError(f"expected new rows with the columns {names}, got {', '.join(map(str, new))}")

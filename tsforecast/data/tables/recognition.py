@@ -215,13 +215,7 @@ def _no_timestamp(path: Path, names: list[str]) -> str:
 
 
 def description(names: list[str], columns: Columns, dates: int = 0) -> str:
-    """A sentence on the form of a table, for its readers to check.
-
-    Args:
-        names: Of all columns of the file.
-        columns: With the roles that were given or found.
-        dates: Number of columns whose names are time stamps.
-    """
+    """A sentence on the form of a table, for its readers to check."""
     together = lambda columns: " and ".join(map(repr, columns))  # noqa: E731
     if columns.wide:
         kind, parts = "wide table", [f"{len(columns.targets)} series ({listed(columns.targets, 5)})"]

@@ -49,13 +49,7 @@ class TableSeries:
 def series_of(
     table: Table, freq: str | None = None, categories: Mapping[str, Sequence[str]] | None = None
 ) -> TableSeries:
-    """The series of a table on their grids.
-
-    Args:
-        table: Of a user.
-        freq: Frequency; inferred where None.
-        categories: Values of the static categories; None: those of the table.
-    """
+    """The series of a table on their grids."""
     columns, path = table.columns, table.path
     table, stamps, items, bounds = in_order(table)
     freq = freq or infer_frequency(table, stamps, bounds)

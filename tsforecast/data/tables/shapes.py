@@ -32,13 +32,7 @@ def dates_across(sample: pd.DataFrame, columns: Columns) -> list[str]:
 
 
 def tell_apart(frame: pd.DataFrame, stamps: list[str], item: list[str], others: Sequence[str]) -> list[str]:
-    """The columns that together name the series, where nobody has said it.
-
-    Args:
-        frame: The whole table.
-        stamps: Columns of the time stamps.
-        item: The column that was found by its name, or [].
-        others: Further columns whose names or cells are like those of items.
+    """The columns that together name the series, beside that found by its name; others have cells like those of items.
 
     Returns:
         `item`, unless most time stamps occur several times in its series, and no longer do so with some of the others;

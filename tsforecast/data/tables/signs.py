@@ -92,11 +92,6 @@ def parse(raw: Any, decimal: str, delimiter: str | None) -> tuple[NDArray[np.flo
     Separators are taken away only where no cell can be meant otherwise: 1,234,567 and 1,234.5 can not, and neither can
     1,234 in a file whose cells are delimited by commas.
 
-    Args:
-        raw: Text, which may stand beside numbers that are parsed already.
-        decimal: Decimal sign.
-        delimiter: Between cells of the file; None where there is none.
-
     Returns:
         NaN where a cell is no number; None where no thousands are separated.
     """
