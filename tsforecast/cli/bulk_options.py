@@ -29,7 +29,7 @@ def is_table(chosen: AnswerOptions) -> bool:
 
 
 def buckets_of(opened: Opened, given: Columns | None = None) -> dict[str, Any]:
-    """What all requests of the buckets of a run, or of --data, say; their columns may be given."""
+    """The common part of requests of the buckets of a run, or of --data; their columns may be given."""
     data, chosen = opened.buckets, opened.chosen
     if data is None:
         raise ValueError(

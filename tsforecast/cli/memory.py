@@ -97,7 +97,7 @@ def check_learner_memory(widths: Sequence[int], rank: int) -> None:
 
 
 def refused_memory(error: Exception) -> str | None:
-    """What there was not enough memory for, such as "298 GiB at once", which torch says in lines of a RuntimeError."""
+    """The lack of memory in a RuntimeError of torch, such as "298 GiB at once"; None where that is not the error."""
     if not isinstance(error, MemoryError) and "DefaultCPUAllocator" not in str(error):
         return None
     found = re.search(r"allocate (\d+) bytes", str(error))

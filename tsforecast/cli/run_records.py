@@ -54,7 +54,7 @@ _SPLIT = {"freq": str, "prediction_length": int, "windows": int}
 
 
 def read_record(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """Contents of run.json of a command, whose keys are then expected; None for any."""
+    """Contents of run.json, with the keys of a command; None for any."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no run folder {folder}")
     path = folder / RECORD

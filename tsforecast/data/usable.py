@@ -53,7 +53,7 @@ def unusable(entries: Iterable[tuple[Any, dict[str, Any]]], test_length: int, be
 
 
 def tell(path: Path, left_out: Sequence[Unusable], total: int | None) -> None:
-    """Warns of series left out; a ValueError if more than half of `total` can not be used, which is None of a part."""
+    """Warns of series left out; a ValueError if more than half of `total` (None for a part) can not be used."""
     if total is not None and len(left_out) > total / 2:
         first = left_out[0]
         split = f"give a shorter {option('prediction_length')} or fewer {option('windows')}, or "

@@ -127,7 +127,7 @@ def whole_parquet(path: Path) -> Iterator[None]:
 
 
 def load_array(path: str | Path) -> NDArray[Any]:
-    """The array of an npy file; a ValueError if damaged, or of Python objects, which run code."""
+    """The array of an npy file; a ValueError if damaged, or of Python objects, since these run code."""
     with Path(path).open("rb") as file:
         try:
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

@@ -103,7 +103,7 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
-    """Gives a new folder, which `remove_leftovers` finds by its name if killed, and removes it when the block ends."""
+    """Gives a new folder, and removes it when the block ends; if killed, `remove_leftovers` finds it by its name."""
     temporary = _beside(Path(parent, name))
     temporary.mkdir()
     handle = None if sys.platform == "win32" else claim(temporary, os.O_RDONLY)

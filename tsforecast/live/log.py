@@ -60,7 +60,7 @@ class Log:
         self.end = End(self.end.number + 1, self.end.size + len(record), check)
 
     def flush(self) -> None:
-        """Wait until all records are on the disk; after an OSError it is unknown what the disk holds."""
+        """Wait until all records are on the disk; after an OSError its content is unknown."""
         flush(self._handle)
 
     def cut_to(self, end: End) -> None:
