@@ -65,14 +65,7 @@ def available_memory() -> int | None:
 
 
 def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool) -> None:
-    """Raise a ValueError for forecasts with a batch too large for the memory.
-
-    Args:
-        series: In a batch.
-        steps: Of a forecast, times its targets.
-        num_samples: Sample paths.
-        joint: Whether forecasts come from a joint Gaussian of all steps, whose covariance takes their square.
-    """
+    """Raise a ValueError for forecasts with a batch too large for the memory."""
     least = 4 * series * steps * (2 * num_samples + (2 * steps if joint else 0))  # float32: what is made, and a copy
     there = available_memory()
     if there is not None and least > there:

@@ -126,15 +126,7 @@ def read_folder(
 def _test_windows(
     path: Path, horizon: int | None, windows: int | None, steps: int | None, repeats: int
 ) -> tuple[int, int]:
-    """Steps of a window and number of windows; the test part tells the unknown ones.
-
-    Args:
-        path: For the message.
-        horizon: If it is known.
-        windows: If they are known.
-        steps: By which the test part goes beyond the training part; None if series differ in it.
-        repeats: How often the test part has each series.
-    """
+    """Steps of a window and number of windows; the test part tells the unknown ones."""
     if horizon is None and steps is not None and steps % repeats == 0:
         horizon = steps // repeats
     if windows is None and horizon is not None and steps is not None and steps % horizon == 0:

@@ -43,12 +43,6 @@ def with_ticks(
 
     Of a long gap only the multiples of twice, four times, .. the time are taken, so that there are at most 64 of them.
     Where there is a moment already there is none in addition.
-
-    Args:
-        entry: With times, and perhaps a target and covariates.
-        cell: The time, in nanoseconds.
-        last: Time before the entry; None where the series begins with it.
-        covariates: Their values at the moments that are added.
     """
     times = entry["times"]
     since = np.concatenate([times[:1] if last is None else np.array([last]), times[:-1]])

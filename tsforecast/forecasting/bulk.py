@@ -24,7 +24,7 @@ from tsforecast.forecasting.engines import ENGINES
 from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.forecasting.requests import Request
 from tsforecast.io.files import checksum, folder_checksum, remove_leftovers, write_json
-from tsforecast.io.locks import LOCK, lock_folder
+from tsforecast.io.locks import contents, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, quiet
 
@@ -132,7 +132,8 @@ def process_buckets(
     # All that results depend on; lists for tuples.
     wanted = {"kind": type(request).__name__.lower()} | json.loads(json.dumps(asdict(request)))
     plan = {"format": FORMAT, "predictor": folder_checksum(run), "survey": checksum(data / SURVEY), "request": wanted}
-    _refuse_other_contents(out)
+    if SURVEY in (names := contents(out)) or (names and not names & {MANIFEST, WORK}):
+        raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder")
     with lock_folder(out):
         work = out / WORK
         for part in (out, work):
@@ -159,13 +160,6 @@ def process_buckets(
         write_json(out / MANIFEST, manifest)
         shutil.rmtree(work)
     return manifest
-
-
-def _refuse_other_contents(out: Path) -> None:
-    """Raises a ValueError if a folder holds anything but results of buckets."""
-    names = {path.name for path in out.iterdir()} - {LOCK} if out.is_dir() else set()
-    if SURVEY in names or (names and not names & {MANIFEST, WORK}):
-        raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder")
 
 
 def _refuse_other_plans(out: Path, files: Iterable[str], now: dict[str, Any]) -> None:

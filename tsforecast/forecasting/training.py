@@ -43,13 +43,6 @@ def fit(
 ) -> pl.Trainer:
     """Trains a module to the last weights, or with validation data to those of the lowest validation loss.
 
-    Args:
-        module: The module, which is changed in place.
-        loader: Batches to train on.
-        validation: Batches to score after every epoch.
-        options: Options of Lightning's `Trainer`.
-        checkpoint: Checkpoint of a run to go on with.
-
     Returns:
         The trainer, when it has ended.
 

@@ -42,6 +42,11 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
             folder.rmdir()
 
 
+def contents(folder: Path) -> set[str]:
+    """Return the names in a folder, without its lock; none where there is no folder."""
+    return {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
+
+
 def _hold(path: Path) -> int:
     """Opens and locks a lock file, and writes into it who holds it."""
     while True:

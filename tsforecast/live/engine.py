@@ -183,15 +183,7 @@ class Engine:
         histories: Sequence[NDArray[np.float64]],
         end: NDArray[np.int64],
     ) -> Begun:
-        """Return parts of rows with histories that are filtered from their first values.
-
-        Args:
-            known: Says who the series are.
-            names: Of rows beyond it.
-            rows: Of the series.
-            histories: Targets and standardised covariates (time, target + covariate) of each.
-            end: Ordinals of the first period behind each.
-        """
+        """Return parts of rows with histories that are filtered from their first values."""
         every, sizes = [*known.names, *names], np.zeros((len(rows), 0))
         if self.curves is not None:
             sizes = self.curves.sizes([every[row] for row in rows.tolist()], histories)

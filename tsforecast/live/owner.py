@@ -170,7 +170,7 @@ class Owner:
 
     def _answer(self, jobs: list[_Job], function: Callable[[list[Any]], list[Any]]) -> None:
         """Answers jobs together; if that fails, each alone, so that its fault is its own."""
-        jobs = [job for job in jobs if job.answer.set_running_or_notify_cancel()]
+        jobs = [job for job in jobs if job.answer.running() or job.answer.set_running_or_notify_cancel()]
         if not jobs:
             return
         try:
@@ -178,18 +178,12 @@ class Owner:
         except Exception as error:
             for job in jobs:
                 if len(jobs) > 1:
-                    self._alone(job, function)
+                    self._answer([job], function)
                 else:
                     self._fails(job, error)
             return
         for job, answer in zip(jobs, answers, strict=True):
             job.answer.set_result(answer)
-
-    def _alone(self, job: _Job, function: Callable[[list[Any]], list[Any]]) -> None:
-        try:
-            job.answer.set_result(function([job.work])[0])
-        except Exception as error:
-            self._fails(job, error)
 
     def _fails(self, job: _Job, error: Exception) -> None:
         if isinstance(error, FullError | StoreError):

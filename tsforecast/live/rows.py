@@ -61,15 +61,7 @@ class Rows:
     def empty(
         cls, parts: Sequence[Tensor], num_targets: int, num_covariates: int, recent: int = 0, memory: int = 0
     ) -> "Rows":
-        """Return no rows.
-
-        Args:
-            parts: Without rows, of the types and shapes that they will have.
-            num_targets: Components of the target.
-            num_covariates: Numbers known in advance.
-            recent: Steps of the past that are kept.
-            memory: Numbers that curves of covariates keep.
-        """
+        """Return no rows."""
         none, kept = np.zeros(0, np.int64), np.zeros((0, memory))
         exponents = np.zeros((0, num_targets), np.int64)
         found = cls(

@@ -15,19 +15,18 @@ of the log behind the count were not acknowledged, and are cut.
 import logging
 import re
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from tsforecast.io.files import is_full
-from tsforecast.live import count as counting
 from tsforecast.live import log as logs
 from tsforecast.live.count import Count
 from tsforecast.live.description import Description
 from tsforecast.live.engine import Engine
 from tsforecast.live.learning import Learning, Learnt
-from tsforecast.live.rows import Rows
 from tsforecast.live.rules import APPLIED, Observations, Pending, Rules
 from tsforecast.live.snapshot import read_learnt, read_rows, write_rows
 from tsforecast.live.steps import Moved, Steps
@@ -228,17 +227,7 @@ class Store:
 
 def counts(outcomes: Sequence[str]) -> dict[str, int]:
     """Return the number of observations of each outcome, the applied ones first."""
-    numbers = {APPLIED: 0}
-    for outcome in outcomes:
-        numbers[outcome] = numbers.get(outcome, 0) + 1
-    return numbers
-
-
-def write_state(path: Path, about: Description, rows: Rows, number: int, learning: Learning | None) -> None:
-    """Writes a snapshot, a log behind it, and their count."""
-    write_rows(snapshot_of(path, number), rows, number, None if learning is None else learning.state())
-    end = logs.create(log_of(path, number), about.key, number)
-    counting.create(count_of(path), about.key, number, end)
+    return {APPLIED: 0} | Counter(outcomes)
 
 
 def snapshot_of(path: Path, number: int) -> Path:

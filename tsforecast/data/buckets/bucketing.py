@@ -32,7 +32,7 @@ from tsforecast.data.tables.parts import Form, find_form, read_parts
 from tsforecast.data.tables.roles import ACROSS_TARGET, Columns
 from tsforecast.data.tables.table import Table
 from tsforecast.io.files import remove_leftovers, replace_file, write_json
-from tsforecast.io.locks import LOCK, lock_folder
+from tsforecast.io.locks import contents, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, warnings_only
 from tsforecast.wording import option
@@ -83,7 +83,8 @@ def make_buckets(
         "columns": as_lists(given),
         "buckets": buckets or min(MOST, max(1, -(-sum(file.stat().st_size for file in files) // BYTES))),
     }
-    _refuse_other_contents(folder)
+    if (names := contents(folder)) and not names & {SURVEY, WORK}:
+        raise ValueError(f"{folder} is not empty and holds no buckets; give a new folder")
     with lock_folder(folder):
         work = folder / WORK
         for part in (folder, work):
@@ -143,14 +144,6 @@ def columns_of_buckets(path: Path, columns: Columns) -> Columns:
 def bucket_of(item: str, buckets: int) -> int:
     """Number of the bucket of a series: the same on every machine, at any time."""
     return zlib.crc32(item.encode()) % buckets
-
-
-def _refuse_other_contents(folder: Path) -> None:
-    """Raises a ValueError if a folder holds anything but buckets."""
-    if folder.is_dir():
-        names = {path.name for path in folder.iterdir()} - {LOCK}
-        if names and not names & {SURVEY, WORK}:
-            raise ValueError(f"{folder} is not empty and holds no buckets; give a new folder")
 
 
 def _refuse_other_plan(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
