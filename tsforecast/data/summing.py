@@ -24,18 +24,12 @@ Node = TypeVar("Node")
 
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
-    """Sums of series.
+    """Sums of series."""
 
-    Attributes:
-        bottoms: Names of the series at the bottom.
-        aggregates: Names of the sums.
-        sums: Weights of the series in each sum, mostly 1.
-        cells: Cells that name each sum in the columns of the data, by its name; empty for a summing matrix.
-    """
-
-    bottoms: tuple[str, ...]
-    aggregates: tuple[str, ...]
-    sums: Any  # a sparse array
+    bottoms: tuple[str, ...]  # names of the series at the bottom
+    aggregates: tuple[str, ...]  # names of the sums
+    sums: Any  # weights of the series in each sum, mostly 1: a sparse array
+    # Cells that name each sum in the columns of the data, by its name; empty for a summing matrix.
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
