@@ -128,7 +128,7 @@ def widened(marginals: Marginals, taken: Taken | None, exponents: NDArray[np.int
 
 def _rebuilt(arrays: dict[str, Any], exponents: NDArray[np.int64], taken: Taken | None) -> BatchMarginals:
     """Return what was sent."""
-    own = {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in arrays.items()}
+    own: dict[str, Any] = {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in arrays.items()}
     return BatchMarginals(Marginals(**own), exponents, taken)
 
 
