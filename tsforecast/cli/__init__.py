@@ -72,11 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guarded(arguments: Sequence[str], run: Callable[[list[str]], int]) -> int:
-    """Runs a command with its other options so that messages go where the user wants them, and faults are one line.
-
-    Returns:
-        Exit status, as of `main`.
-    """
+    """Runs a command with its other options, messages where the user wants them; returns its exit status as `main`."""
     quiet, verbose, in_json = (word in arguments for word in parsing.OUTPUT)
     rest = [word for word in arguments if word not in parsing.OUTPUT]
     progress.quiet.set(quiet or in_json)  # no bars

@@ -34,11 +34,7 @@ DATA = frozenset(field.name for field in options_of(DataOptions))
 def choices(
     options: Mapping[str, Any] | Namespace, task: ForecastTask, training: GridTraining, net: AbstractForecaster
 ) -> dict[str, dict[str, Any]]:
-    """Choices for run.json.
-
-    Returns:
-        Name -> {"value", "reason"}: the split of a user's file, what "auto" stands for, and lengths by frequency.
-    """
+    """Choices for run.json, of the split, "auto" and lengths by frequency: name -> {"value", "reason"}."""
     found = {name: (getattr(task, name), task.reasons[name]) for name in _SPLIT if name in task.reasons}
     if options.get("components") == "auto":
         found["components"] = ("+".join(component_names("auto", task.freq)), f"by the frequency {task.freq}")

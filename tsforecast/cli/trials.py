@@ -73,11 +73,7 @@ def read_limits(texts: Sequence[str]) -> tuple[tuple[str, float], ...]:
 
 
 def propose(path: Path, space: Space, optimiser: Optimiser, points: int = 1, goal: Goal = Goal()) -> int:
-    """Adds the next points to a table, which is begun where there is none, and prints them.
-
-    Returns:
-        0.
-    """
+    """Adds the next points to a table, begun where there is none, prints them, and returns 0."""
     columns, rows = _read(path, [*space.names, *goal.columns])
     known, waiting = optimiser.init(), 0
     evaluated = [row for row in rows if not _awaits(row, goal)]

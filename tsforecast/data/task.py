@@ -236,11 +236,7 @@ def with_windows(task: ForecastTask, windows: int) -> ForecastTask:
 
 
 def instances(data: TestData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Pasts and labels of test data as lists, made in one walk and without pandas' warning about business days.
-
-    Returns:
-        Pasts and labels, both in the order of the test data.
-    """
+    """Pasts and labels of test data as lists, made in one walk without pandas' warning about business days."""
     with expected_alias_warnings():
         pairs = list(data)
     return [past for past, _ in pairs], [label for _, label in pairs]

@@ -237,11 +237,7 @@ def total(sums: Array, term: Term) -> Array:
 
 
 def table(sums: Array, index: pd.Index) -> pd.DataFrame:
-    """Return all metrics.
-
-    Returns:
-        A column for each metric, NaN where nothing was observed.
-    """
+    """Return a column for each metric from `sums_of`, added up (term, row); NaN where nothing was observed."""
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = {metric.name: total(sums, metric.term) / total(sums, metric.weight) for metric in METRICS}
     return pd.DataFrame(columns, index=index)

@@ -188,11 +188,7 @@ class AdaptivePredictor(Predictor):
         return total / max(count, 1)
 
     def after(self, belief: Any, batch: Batch, passed: float) -> tuple[Any, float]:
-        """Return the belief after some periods have passed and those of a batch were learnt from.
-
-        Returns:
-            The belief, and the sum over the series of the log-density of the period before it was learnt from.
-        """
+        """Return the belief after some periods and what a batch has taught, and the sum of log-densities before it."""
         rows = self.network.rows.pack(batch, batch["forecast_start"], self.trained)
         observed = batch["future_observed"].flatten(1).any(1, keepdim=True)
         target = torch.zeros_like(rows[:, :1])

@@ -136,11 +136,7 @@ def _without_effects(estimator: AbstractEstimator, data: Any) -> Any:
 def _structure(
     estimator: AbstractEstimator, data: Any, has_components: bool, regimes: Mapping[str, Any] | None
 ) -> Selection | None:
-    """Return what the data choose: components and windows of training of the `issm` inside, or regimes.
-
-    Returns:
-        None without a choice.
-    """
+    """Return the choice of components and training windows of the `issm` inside, or regimes; None without one."""
     compared = structures(_compared(estimator, data), has_components)
     if regimes is not None:
         compared.append(Candidate(estimator.__init_args__["model"], {"preset": presets.BEST, **regimes}))

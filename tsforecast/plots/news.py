@@ -94,11 +94,7 @@ def plot_parts(frame: pd.DataFrame, *, most: int = 4, title: str | None = None) 
 
 
 def biggest(frame: pd.DataFrame, count: int = 8) -> pd.DataFrame:
-    """Return the causes with the largest impacts on the mean of a forecast, one row each, and a row for the others.
-
-    Returns:
-        `cause` (kind and time), `impact` on the mean over the forecast's steps, largest first; "others" last.
-    """
+    """Return causes (kind and time) with the largest `impact` on the mean of a forecast, a row each, "others" last."""
     steps = standard(frame)["timestamp"].nunique()
     keys = ["kind", "source", "source_target"]
     sums = frame.groupby(keys, dropna=False, sort=False)["impact"].sum().div(steps).reset_index()

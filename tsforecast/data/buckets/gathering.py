@@ -34,11 +34,7 @@ Record = dict[str, Any]
 def gather(
     folder: Path, files: Sequence[Path], columns: Columns, buckets: int, freq: str | None, source: dict[str, Any]
 ) -> Survey:
-    """Writes all buckets that are not there yet.
-
-    Returns:
-        The survey, which is not written yet.
-    """
+    """Writes all buckets that are not there yet, and returns the survey, not yet written."""
     alias = None if freq is None else period_alias(freq)
     work = folder / WORK
     runs = [

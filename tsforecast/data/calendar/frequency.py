@@ -84,11 +84,7 @@ def period_alias(freq: str) -> str:
 
 
 def offset_alias(freq: str) -> str:
-    """The name of a frequency in `pandas.tseries.frequencies.to_offset`, and with it in GluonTS.
-
-    Returns:
-        "h", "ME", "QE-DEC", "YE-DEC", "W-SUN", ...
-    """
+    """The name of a frequency in `pandas.tseries.frequencies.to_offset` and GluonTS: "h", "ME", "QE-DEC", ..."""
     multiple, unit, anchor = _split(freq)
     unit = {"M": "ME", "Q": "QE", "Y": "YE"}.get(unit, unit)
     return (str(multiple) if multiple > 1 else "") + unit + (f"-{anchor}" if anchor else "")
@@ -183,11 +179,7 @@ def expected_alias_warnings() -> Iterator[None]:
 
 
 def to_period(timestamp: Any, freq: str) -> pd.Period:
-    """The period of a frequency around a timestamp.
-
-    Returns:
-        The period; its `freqstr` is `period_alias(freq)`.
-    """
+    """The period of a frequency around a timestamp; its `freqstr` is `period_alias(freq)`."""
     return _period(timestamp, period_alias(freq))
 
 
