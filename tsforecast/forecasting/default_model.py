@@ -17,7 +17,7 @@ from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.quick_bank import conditioned, learnt_in_part
-from tsforecast.forecasting.totals import are_totals, of_increments
+from tsforecast.forecasting.totals import SUMMED, are_totals, of_increments
 from tsforecast.forecasting.trials import LEVELS, SHARE_OF_LONG, count_windows, seasonal_error, span, windows_of
 from tsforecast.progress import warnings_only
 
@@ -43,7 +43,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     learns from 1000 steps or more. Of running totals the increments are forecast.
     """
     if are_totals(task.train):
-        log.info("series hardly ever fall, as running totals: their increments are forecast, and summed")
+        log.info(SUMMED)
         predictor = _fitted(of_increments(task), seed)
         predictor.totals = True
     else:
