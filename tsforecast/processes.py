@@ -10,9 +10,6 @@ def imported_once(*modules: str) -> BaseContext:
     Not "fork": a process that has run torch's threads cannot be forked safely. The server of a process begins with its
     first pool; what a later pool names is imported by the processes of that pool. Where there are no servers, as on
     Windows, processes are spawned.
-
-    Args:
-        modules: Names, of what takes seconds to import.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")

@@ -70,12 +70,7 @@ def silent_trainings() -> Iterator[None]:
 
 @contextmanager
 def warnings_only(name: str, least: int = logging.WARNING) -> Iterator[None]:
-    """Hide messages of a logger about parts of long work, but for warnings.
-
-    Args:
-        name: Of the logger.
-        least: Level from which on it is shown.
-    """
+    """Hide messages of a logger about parts of long work, but for those from a level on."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(least)

@@ -21,17 +21,11 @@ _CYCLE = "cycle_of_"
 
 
 class Cycle(NamedTuple):
-    """A cycle of the calendar, for smooth seasons.
+    """A cycle of the calendar, for smooth seasons."""
 
-    Attributes:
-        positions: Number of positions in it.
-        days: Its mean length.
-        position: Position by the calendar: of a `pandas.PeriodIndex`.
-    """
-
-    positions: int
-    days: float
-    position: Callable[[Any], Any]
+    positions: int  # number of positions in it
+    days: float  # its mean length
+    position: Callable[[Any], Any]  # position by the calendar: of a `pandas.PeriodIndex`
 
 
 def _minute(times: Any) -> Any:
@@ -51,17 +45,11 @@ _SMOOTH = re.compile(r"(.+)_with_([1-9]\d*)_harmonics?")
 
 
 class SmoothSeason(NamedTuple):
-    """A season that is a sum of harmonics.
+    """A season that is a sum of harmonics."""
 
-    Attributes:
-        cycle: Name of its cycle: one in `CYCLES`, or `cycle_of_N`.
-        positions: Number of positions in the cycle.
-        harmonics: Number of harmonics.
-    """
-
-    cycle: str
-    positions: int
-    harmonics: int
+    cycle: str  # name of its cycle: one in `CYCLES`, or `cycle_of_N`
+    positions: int  # number of positions in the cycle
+    harmonics: int  # number of harmonics
 
 
 def cycle_length(name: str) -> int | None:
@@ -86,13 +74,7 @@ def smooth_season(name: str) -> SmoothSeason | None:
 
 
 def season_index(name: str, times: Any, steps: Any) -> Any:
-    """Return where in the cycle of a season each step is: the active factor, or the position of a smooth season.
-
-    Args:
-        name: Name of the season.
-        times: A `pandas.PeriodIndex`.
-        steps: Number of steps from a fixed date, an array.
-    """
+    """Return where in the cycle of a season each step is: the active factor, or the position of a smooth season."""
     smooth = smooth_season(name)
     name = name if smooth is None else smooth.cycle
     if length := cycle_length(name):

@@ -37,7 +37,7 @@ from tsforecast.forecasting.coherent import Marginals, even_scores
 from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.reconciliation import Correlation, SumConditioning
-from tsforecast.forecasting.temporal import joint_forecasts, with_sums
+from tsforecast.forecasting.sum_models import joint_forecasts, with_sums
 
 COLUMNS = ["dataset", "method", "period", "series", "sums", "crps", "coverage_80", "cpu_s", "commit", "command"]
 WINDOWS, SERIES, PATHS = 3, 200, 1000

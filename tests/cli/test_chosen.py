@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tsforecast.cli import chosen, main, train_parser
+from tsforecast.cli import choices, main, train_parser
 from tsforecast.data import Columns, read_task
 from tsforecast.forecasting import resolution
 from tsforecast.forecasting.candidates import Candidate
@@ -41,7 +41,7 @@ def compared(monkeypatch):
 
 
 def settled(argv, task):
-    return chosen.settled(train_parser.parsed(argv), task)
+    return choices.settled(train_parser.parsed(argv), task)
 
 
 def test_a_run_has_the_components_that_the_data_choose(hours, compared, tmp_path):

@@ -178,7 +178,6 @@ def test_sums_of_parts_are_those_of_the_whole(rng):
     np.testing.assert_allclose(added.cells, whole.cells, rtol=1e-12)
     np.testing.assert_allclose(added.pit, whole.pit, rtol=1e-12)
     np.testing.assert_array_equal(added.inside, whole.inside)
-    pd.testing.assert_frame_equal(added.per_horizon, whole.per_horizon, rtol=1e-12)
 
 
 def test_crps_of_an_ensemble_at_the_ends():

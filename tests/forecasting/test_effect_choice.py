@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import tsforecast
-from tsforecast.cli import chosen, train_parser
+from tsforecast.cli import choices, train_parser
 from tsforecast.data import Columns, read_task
 from tsforecast.data.effects import fitting
 from tsforecast.forecasting import effect_choice, quick_bank, trials
@@ -132,12 +132,12 @@ def test_a_run_keeps_what_was_chosen(tmp_path, monkeypatch):
     words = ["issm", "--data", str(path), "--target=sales", "--timestamp=date", "--covariates", "price"]
     task = read_task(path, prediction_length=HORIZON, windows=1, columns=Columns(**COLUMNS))
     monkeypatch.setattr(effect_choice, "loss_of", lambda one, *_: len(one.input_transform.effects.basis.signals))
-    model, options, selection = chosen.settled(train_parser.parsed(words), task)
+    model, options, selection = choices.settled(train_parser.parsed(words), task)
     assert (model, options.effects, selection) == ("issm", "none", None)
     assert options.max_epochs == 40
-    _, options, _ = chosen.settled(train_parser.parsed([*words, "--effects=auto"]), task)  # as older files say
+    _, options, _ = choices.settled(train_parser.parsed([*words, "--effects=auto"]), task)  # as older files say
     assert options.effects == "none"
-    model, options, _ = chosen.settled(train_parser.parsed([*words, "--effects=given"]), task)
+    model, options, _ = choices.settled(train_parser.parsed([*words, "--effects=given"]), task)
     assert options.effects == "given"
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tsforecast import StateSpaceEstimator
-from tsforecast.forecasting import memory
+from tsforecast.forecasting import grid_windows
+from tsforecast.forecasting.grid_windows import bytes_of_step, windows_within
 from tsforecast.forecasting.lightning_module import ForecasterInTraining
-from tsforecast.forecasting.memory import bytes_of_step, windows_within
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*logging interval", "ignore:.*does not have many workers")
 
@@ -50,14 +50,14 @@ def test_a_training_measures_its_steps_and_takes_fewer_windows(monkeypatch):
 
     monkeypatch.setattr("tsforecast.forecasting.lightning_module.ForecasterInTraining.training_step", step)
     estimator.train(entries)
-    assert sizes == [int(memory.BYTES // (2**30 // 3))]
+    assert sizes == [int(grid_windows.BYTES // (2**30 // 3))]
 
 
 def test_few_windows_are_measured_too_and_refused(monkeypatch):
     entries = [{"item_id": "a", "start": pd.Period("2024-01-01", "D"), "target": np.arange(90.0) % 7}]
     quiet = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
     estimator = StateSpaceEstimator("issm", "D", 5, components="level", seed=0, batch_size=1, trainer_kwargs=quiet)
-    monkeypatch.setattr(memory, "_machine", lambda: 1000.0)
+    monkeypatch.setattr(grid_windows, "_machine", lambda: 1000.0)
     with pytest.raises(ValueError, match="for one window, half of this machine's memory"):
         estimator.train(entries)
 
@@ -67,7 +67,7 @@ def test_many_lags_are_measured_before_regimes_are_looked_for(monkeypatch):
     quiet = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
     estimator = StateSpaceEstimator("markov", "D", 5, order=12, seed=0, trainer_kwargs=quiet)
     monkeypatch.setattr("tsforecast.forecasting.resolution.regime_options", lambda *_: pytest.fail("was looked for"))
-    monkeypatch.setattr(memory, "_machine", lambda: 1000.0)
+    monkeypatch.setattr(grid_windows, "_machine", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"for one window.*a lower --order"):
         estimator.train(entries)
 
@@ -89,7 +89,7 @@ def test_what_a_step_would_keep_is_counted_and_let_go():
                 return x
 
     found = bytes_of_step(Module, iter([{"past_target": torch.zeros(2, 3)}]))
-    assert found == int(memory._BEHIND * 50 * 4000 / 2)
+    assert found == int(grid_windows._BEHIND * 50 * 4000 / 2)
     assert sum(storage() is not None for storage in there) <= 1
 
 
@@ -107,7 +107,7 @@ def test_a_count_beyond_the_machine_ends_it(monkeypatch):
                     x = torch.exp(x)
                 return x
 
-    monkeypatch.setattr(memory, "_machine", lambda: 10 * 4000 * memory._BEHIND)
+    monkeypatch.setattr(grid_windows, "_machine", lambda: 10 * 4000 * grid_windows._BEHIND)
     with pytest.raises(ValueError, match="for one window, half of this machine"):
         bytes_of_step(Module, iter([{"past_target": torch.zeros(1, 3)}]))
     assert len(steps) == 11

@@ -12,8 +12,7 @@ from properscoring import crps_ensemble
 from tsforecast import StateSpaceEstimator
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.candidates import Candidate, bursting, candidates, without_comparison
-from tsforecast.forecasting.pooling import pooled
-from tsforecast.forecasting.selection import select
+from tsforecast.forecasting.selection import pooled, select
 from tsforecast.forecasting.trials import Trial, comparison, gain, quantiles_of, shares_of, values_of, windows_of
 
 BANK, ISSM, TRAINED = Candidate("bank", {"max_epochs": 0}), Candidate("issm", {"max_epochs": 20}), Candidate("bank")

@@ -10,7 +10,7 @@ import tsforecast
 from tsforecast import Forecaster
 from tsforecast.data import Columns, read_task
 from tsforecast.forecasting.default_model import fitted
-from tsforecast.forecasting.temporal import joint_forecasts
+from tsforecast.forecasting.sum_models import joint_forecasts
 
 HORIZON = 9
 COLUMNS = {"item": "shop", "target": "sales"}

@@ -23,8 +23,8 @@ from tsforecast.live import log as logs
 from tsforecast.live.count import Count
 from tsforecast.live.description import read_description
 from tsforecast.live.opening import open_store
-from tsforecast.live.places import count_of, log_of
 from tsforecast.live.steps import Steps
+from tsforecast.live.store import count_of, log_of
 
 pytest.importorskip("fastapi")
 

@@ -19,11 +19,10 @@ from tsforecast.live.count import Count
 from tsforecast.live.description import read_description
 from tsforecast.live.log import Log
 from tsforecast.live.opening import open_store
-from tsforecast.live.places import count_of, log_of, snapshot_of
 from tsforecast.live.rules import Pending
 from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.steps import Steps
-from tsforecast.live.store import FullError, StoreError
+from tsforecast.live.store import FullError, StoreError, count_of, log_of, snapshot_of
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")  # tests of the engine look at types
 

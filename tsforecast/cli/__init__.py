@@ -72,15 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guarded(arguments: Sequence[str], run: Callable[[list[str]], int]) -> int:
-    """Runs a command so that its messages go where the user wants them, and what he has to change is one line.
-
-    Args:
-        arguments: Of the command, with underscores.
-        run: Is called with those that are not about messages; returns the exit status.
-
-    Returns:
-        Exit status, as of `main`.
-    """
+    """Runs a command with its other options, messages where the user wants them; returns its exit status as `main`."""
     quiet, verbose, in_json = (word in arguments for word in parsing.OUTPUT)
     rest = [word for word in arguments if word not in parsing.OUTPUT]
     progress.quiet.set(quiet or in_json)  # no bars
@@ -98,11 +90,7 @@ def guarded(arguments: Sequence[str], run: Callable[[list[str]], int]) -> int:
 
 
 def _dispatch(name: str, rest: list[str]) -> int:
-    """Runs the command of a name.
-
-    Raises:
-        ValueError: If there is no such command, or its arguments are not understood.
-    """
+    """Runs the command of a name."""
     if name == "--print_completion":
         return _print_completion(rest)
     if name not in command_lines.NAMES:
@@ -112,7 +100,9 @@ def _dispatch(name: str, rest: list[str]) -> int:
     if name == "evaluate" and rest[:1] == ["--compare"]:
         name, rest = "compare", rest[1:]
     if name == "train":
-        rest = parsing.with_model(rest, names.AUTO)
+        given = {word.split("=")[0] for word in rest}
+        if rest and rest[0].startswith("--") and given & {"--data", "--dataset"}:  # options alone, and data
+            rest = [names.AUTO, *rest]
     try:
         return _run(name, command_lines.parsed(name, rest))
     except ArgumentError as error:
@@ -123,10 +113,14 @@ def _dispatch(name: str, rest: list[str]) -> int:
 
 
 def _run(name: str, chosen: Any) -> int:
-    """Import a command and run it: the import takes seconds.
+    """Import a command and call its `run`: the import takes seconds.
+
+    Returns:
+        What `run` does: 0, or 130 where Ctrl-C has stopped what `--resume` goes on with.
 
     Raises:
-        ValueError: If Lightning refuses the options of its trainer, among others.
+        ValueError: By `run` if data, a run or options are not as expected, or Lightning refuses those of its trainer.
+        OSError: By `run` if a file is missing, or cannot be written.
     """
     try:
         command = imported(f"tsforecast.cli.{name}")

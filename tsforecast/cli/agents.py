@@ -9,16 +9,7 @@ from tsforecast.settings import AgentSettings
 
 
 def configured(chosen: learning_commands.Bandit, names: Sequence[str], features: int) -> AgentConfig:
-    """Return the agent that the options name.
-
-    Args:
-        chosen: The options.
-        names: Of the arms.
-        features: Number of features of a context.
-
-    Raises:
-        ValueError: If they do not go together.
-    """
+    """Return the agent that the options name."""
     warm_up = chosen.warm_up * (len(names) if chosen.all_arms else 1)
     settings = AgentSettings.values_of(chosen, warm_up=warm_up, hidden=tuple(chosen.hidden), seed=chosen.seed)
     settings["scales_rewards"] = not chosen.raw_rewards

@@ -24,12 +24,7 @@ _NAMED = 10  # events that are said
 
 
 def run(chosen: Anomalies) -> int:
-    """Writes every step of all series with its tail probability, and pictures of the most striking series.
-
-    Raises:
-        ValueError: If the run, the data or an option is not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Writes every step of all series with its tail probability, and pictures of the most striking series."""
     task, predictor = _read(chosen)
     torch.manual_seed(chosen.seed)
     frame = anomalies(

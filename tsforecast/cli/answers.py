@@ -32,14 +32,7 @@ def write_table(table: pd.DataFrame, path: Path, index: bool = False) -> Path:
 def write_tables(
     folder: Path, columns: Columns | None, entries: Sequence[Mapping[str, Any]], **tables: pd.DataFrame
 ) -> None:
-    """Write tables into a folder.
-
-    Args:
-        folder: Made where there is none.
-        columns: Of the data, whose names and dates the tables take.
-        entries: The series.
-        tables: By the names of their files.
-    """
+    """Write tables into a folder."""
     make_folder(folder)
     cells = cells_of(entries)
     for name, table in tables.items():

@@ -41,15 +41,7 @@ _COLUMNS: tuple[str, ...] = ("run", "round", "arm", "reward", "regret", "seconds
 
 
 def run(chosen: learning_commands.Bandit) -> int:
-    """Plays, or goes on.
-
-    Returns:
-        0, or 130 after Ctrl-C.
-
-    Raises:
-        ValueError: If data, options or the folder are not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Play, or go on."""
     if chosen.evaluate:
         return off_policy.run(chosen)
     if chosen.resume:
@@ -64,12 +56,7 @@ def run(chosen: learning_commands.Bandit) -> int:
 
 
 def _setup(chosen: learning_commands.Bandit) -> tuple[str | Table, AgentConfig]:
-    """Return the rounds, and the agent of the first run.
-
-    Raises:
-        ValueError: If they do not go together.
-        FileNotFoundError: If the data is missing.
-    """
+    """Return the rounds, and the agent of the first run."""
     data: str | Table = chosen.data
     given = chosen.rewards or chosen.arm or chosen.reward or chosen.available or chosen.target != "target"
     if chosen.data not in MADE:
@@ -174,11 +161,7 @@ def _cell(value: float) -> float | str:
 
 
 def _finished(path: Path, rounds: int) -> int:
-    """Return the number of whole runs in the table; half a run is taken away.
-
-    Raises:
-        ValueError: If the table is no such table.
-    """
+    """Return the number of whole runs in the table; half a run is taken away."""
     header = ",".join(_COLUMNS)
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     if not lines:
@@ -194,11 +177,7 @@ def _finished(path: Path, rounds: int) -> int:
 
 
 def scores(table: pd.DataFrame) -> dict[str, Any]:
-    """Return means and standard deviations over runs.
-
-    Args:
-        table: Rewards by run and round; rewards are NaN in rounds of a log that do not count.
-    """
+    """Return means and standard deviations over runs, from rewards by run and round; NaN rounds do not count."""
     paid, lost, seconds, megabytes = (
         table.pivot(index="round", columns="run", values=name).to_numpy(np.float64)
         for name in ("reward", "regret", "seconds", "megabytes")

@@ -10,13 +10,7 @@ log = logging.getLogger(__name__)
 
 
 def run(chosen: Bucket) -> int:
-    """Writes buckets, or goes on writing them.
-
-    Raises:
-        ValueError: If the inputs, an option or the folder are not as expected.
-        FileNotFoundError: If a file is missing.
-        OSError: If a file can not be written.
-    """
+    """Writes buckets, or goes on writing them."""
     survey = make_buckets(chosen.inputs, chosen.out, chosen.buckets, chosen.freq, options.columns(vars(chosen)))
     told = chosen.out, survey.series, survey.rows, len(survey.buckets), survey.shortest, survey.longest, survey.freq
     log.info("%s: %d series, %d rows in %d buckets, %d to %d steps of %r", *told)

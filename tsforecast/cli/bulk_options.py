@@ -18,11 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def is_table(chosen: AnswerOptions) -> bool:
-    """Whether --output is a file, and not a folder.
-
-    Raises:
-        ValueError: If options of a folder go with a file.
-    """
+    """Whether --output is a file, and not a folder; a ValueError if options of a folder go with a file."""
     out = Path(chosen.output)
     if not out.name.lower().endswith(forecast_tables.SUFFIXES):
         return False
@@ -33,16 +29,7 @@ def is_table(chosen: AnswerOptions) -> bool:
 
 
 def buckets_of(opened: Opened, given: Columns | None = None) -> dict[str, Any]:
-    """What all requests of the buckets of a run, or of --data, say.
-
-    Args:
-        opened: The run.
-        given: Columns of the data; None for those that the options name, else the run.
-
-    Raises:
-        ValueError: If there are no buckets, or they have not the columns of the run.
-        FileNotFoundError: If a bucket is missing.
-    """
+    """The common part of requests of the buckets of a run, or of --data; their columns may be given."""
     data, chosen = opened.buckets, opened.chosen
     if data is None:
         raise ValueError(
@@ -61,13 +48,7 @@ def buckets_of(opened: Opened, given: Columns | None = None) -> dict[str, Any]:
 
 
 def process(opened: Opened, request: Request) -> None:
-    """Writes the folder --output from a folder of buckets, and logs its contents.
-
-    Raises:
-        FileNotFoundError: As `process_buckets` says.
-        ValueError: As `process_buckets` says.
-        OSError: As `process_buckets` says.
-    """
+    """Write the folder --output from a folder of buckets, see `process_buckets`, and log its contents."""
     chosen, data = opened.chosen, opened.buckets
     assert data is not None
     workers = {name: getattr(chosen, name) for name in ("workers", "engine", "address")}

@@ -35,13 +35,7 @@ class Tuning:
 
 
 def parsed(name: str, arguments: Sequence[str]) -> Command | train_parser.Training | Tuning:
-    """Return the options of a command from its arguments; those of `live` begin with a name, too.
-
-    Raises:
-        ArgumentError: If the arguments are not understood.
-        ValueError: If a number is out of its range, or options do not go together.
-        FileNotFoundError: If a file or a run is missing.
-    """
+    """Return the options of a command from its arguments; those of `live` begin with a name, too."""
     if name == "train":
         return train_parser.parsed(arguments)
     if name == "tune":  # what it does not know is for `train`
@@ -74,12 +68,7 @@ def tune() -> PlainParser:
 
 
 def parser_of(name: str, arguments: Sequence[str] = names.TRAINED) -> Any:
-    """Return the parser of a command.
-
-    Args:
-        name: Of the command.
-        arguments: Of the command. `train` has the options of the models that they name.
-    """
+    """Return the parser of a command."""
     if name == "train":
         return train_parser.parser(train_parser.named(arguments))
     if name == "tune":

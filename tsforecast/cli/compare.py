@@ -27,14 +27,7 @@ _FILES = ("scores.json", *TABLES)
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A run folder that `evaluate` has completed.
-
-    Attributes:
-        folder: Of the run.
-        record: Of its training.
-        scores: Contents of scores.json.
-        tables: Contents of the other files, by name.
-    """
+    """A run folder that `evaluate` has completed."""
 
     folder: Path
     record: dict[str, Any]
@@ -43,12 +36,7 @@ class ScoredRun:
 
     @classmethod
     def read(cls, folder: Path) -> "ScoredRun":
-        """Reads a folder.
-
-        Raises:
-            FileNotFoundError: If there is no such folder.
-            ValueError: If it is no run, or one that has not been scored.
-        """
+        """Reads a folder; a FileNotFoundError if there is none, a ValueError if it is no run that has been scored."""
         record = run_records.read_record(folder, "train")
         if run_records.is_irregular(record):
             raise ValueError(f"compare expects runs of series on a grid, and {folder} is one of `train --irregular`")
@@ -87,12 +75,7 @@ class ScoredRun:
 
 
 def run(chosen: Compare) -> int:
-    """Writes the page, and beside it a CSV file of scores and differences.
-
-    Raises:
-        ValueError: If the runs are not of the same data and windows, or not scored.
-        FileNotFoundError: If a folder is missing.
-    """
+    """Writes the page, and beside it a CSV file of scores and differences."""
     scored = [ScoredRun.read(Path(folder)) for folder in chosen.runs]
     _check_same_data(scored)
     models = [run.scores["model"] for run in scored]

@@ -13,17 +13,10 @@ _ROOT = Path(__file__).parents[1]
 
 @functools.cache
 def declared(module: str, name: str) -> Any:
-    """Return what a module of the package has under a name, made from its source.
+    """Return what a module of the package, or one outside that is imported, has under a name, made from its source.
 
     A class comes with its docstring, its fields and the signature of its constructor, and can do nothing. A constant
     is worth what its expression says of other names.
-
-    Args:
-        module: Name of the module. One outside the package is imported.
-        name: Name of a class or constant in it.
-
-    Raises:
-        LookupError: If the module declares no such name at its top.
     """
     if module.split(".")[0] != _PACKAGE:
         return getattr(importlib.import_module(module), name)

@@ -48,15 +48,7 @@ def page(
     forecasts: Sequence[Forecast],
     record: Mapping[str, Any],
 ) -> Page:
-    """Return the page of a report: scores, their charts, and rolling forecasts of some series.
-
-    Args:
-        task: What was scored.
-        evaluation: Its scores.
-        entries: The series with charts.
-        forecasts: Rolling, of these.
-        record: Of the run.
-    """
+    """Return the page of a report: scores, their charts, and rolling forecasts of some series."""
     charts = forecast_charts(entries, forecasts, targets=task.targets, unit=task.unit)
     contenders = [
         Contender(name, {p: flat(s.overall) for p, s in scores.items()}, {}, name in evaluation.deviations)

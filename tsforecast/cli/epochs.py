@@ -18,19 +18,8 @@ from tsforecast.progress import LINE_EVERY
 log = logging.getLogger(__name__)
 
 
-def trained_by(chosen: Namespace) -> dict[str, Any]:
-    """Return the options of Lightning's `Trainer` that say how long a run learns, and by what gradients."""
-    return {"max_epochs": chosen.max_epochs, "gradient_clip_val": chosen.gradient_clip_val or None}
-
-
 def trainer_options(folder: Path, chosen: Namespace, callbacks: Sequence[pl.Callback] = ()) -> dict[str, Any]:
-    """Return the options of Lightning's `Trainer` by which a run writes its folder, beside those of `trained_by`.
-
-    Args:
-        folder: Run folder, where a checkpoint goes after every epoch, and losses.
-        chosen: Options of the run.
-        callbacks: Beside the checkpoint.
-    """
+    """Return the options of Lightning's `Trainer` by which a run writes its folder."""
     # One file, replaced after every epoch; with save_last=True Lightning would write it when the training ends only.
     last = (folder / runs.LAST).resolve()
     checkpoint = ModelCheckpoint(dirpath=last.parent, filename=last.stem, enable_version_counter=False)

@@ -38,16 +38,16 @@ log = logging.getLogger(__name__)
 
 
 def run(chosen: Evaluate) -> int:
-    """Scores a run and completes its folder with tables and pictures.
-
-    Raises:
-        ValueError: If the run, its data or an option is not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Scores a run and completes its folder with tables and pictures."""
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
     folder, record = opened.folder, opened.record
-    if chosen.frame:
-        _check_frame(chosen, opened)
+    if chosen.frame:  # before anything is computed
+        if not str(chosen.frame).lower().endswith(SUFFIXES):
+            raise ValueError(f"expected --frame to end with {', '.join(SUFFIXES)}, got {chosen.frame!r}")
+        if chosen.output or opened.is_irregular:
+            raise ValueError(
+                "--frame goes with series on a grid, scored in one piece: without --output and --irregular"
+            )
     if record["split"]["windows"] == 0:
         raise ValueError(f"the data of {folder} have no test windows; train with --windows of at least 1 to score it")
     if chosen.output and not opened.is_irregular:
@@ -57,14 +57,6 @@ def run(chosen: Evaluate) -> int:
             raise ValueError(f"--{name} goes with --output DIR, for data in buckets")
     with runs.hold(folder):
         return _run(chosen, opened)
-
-
-def _check_frame(chosen: Evaluate, opened: Opened) -> None:
-    """Refuses --frame before anything is computed, where it is no table or goes with none of the data."""
-    if not str(chosen.frame).lower().endswith(SUFFIXES):
-        raise ValueError(f"expected --frame to end with {', '.join(SUFFIXES)}, got {chosen.frame!r}")
-    if chosen.output or opened.is_irregular:
-        raise ValueError("--frame goes with series on a grid, scored in one piece: without --output and --irregular")
 
 
 def _score_buckets(chosen: Evaluate, opened: Opened) -> int:
@@ -219,14 +211,7 @@ def _report_difference(evaluation: Evaluation) -> None:
 def _report_adaptation(
     folder: Path, evaluation: Evaluation, result: AdaptationResult, marks: dict[str, pd.Timestamp] | None
 ) -> list[Path]:
-    """Writes how the model that went on learning did, window by window, beside the one that did not.
-
-    Args:
-        folder: Of the run.
-        evaluation: With the scores of both.
-        result: Of the one that went on learning.
-        marks: Of the picture; None for no picture.
-    """
+    """Writes how the model that went on learning did, window by window, beside the one that did not."""
     assert evaluation.adapted is not None
     names = (evaluation.model, evaluation.adapted)
     frozen, learnt = (evaluation.scores[name]["rolling"].per_forecast for name in names)

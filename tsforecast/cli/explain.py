@@ -23,12 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def run(chosen: Explain) -> int:
-    """Writes explain.csv, explain.png and page.html; of curves of covariates curves.csv, curves.png, importance.csv.
-
-    Raises:
-        ValueError: If the run, the data or an option is not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Writes explain.csv, explain.png and page.html; of curves of covariates curves.csv, curves.png, importance.csv."""
     opened = Opened.of(chosen, chosen.run)
     task, predictor = opened.beyond(chosen.data).ending_together(), opened.predictor()
     if chosen.importance:

@@ -19,12 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def run(chosen: Export) -> int:
-    """Writes the model of a run as a folder of MLflow.
-
-    Raises:
-        ValueError: If the run is not finished, the folder is not empty, or MLflow is not installed.
-        FileNotFoundError: If there is no such run.
-    """
+    """Writes the model of a run as a folder of MLflow."""
     out = Path(chosen.output)
     folder = Path(chosen.run)
     record = options.trained_run(folder)
@@ -45,13 +40,7 @@ def run(chosen: Export) -> int:
 
 
 def write_mlflow(predictor: StateSpacePredictor, saved: Path, target: Path) -> None:
-    """Writes a saved predictor as a model of MLflow, by code and data files alone.
-
-    Args:
-        predictor: That was saved.
-        saved: Its folder.
-        target: Folder to write, empty.
-    """
+    """Writes a saved predictor as a model of MLflow, by code and data files alone."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is sent to anybody
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     import mlflow.pyfunc

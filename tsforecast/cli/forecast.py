@@ -37,12 +37,7 @@ _NAMED = 3  # structures that a line names
 
 
 def run(chosen: Chosen) -> int:
-    """Writes forecasts and a picture.
-
-    Raises:
-        ValueError: If the data or an option are not as expected.
-        FileNotFoundError: If there is no such file.
-    """
+    """Writes forecasts and a picture."""
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     levels = forecast_tables.levels(chosen.quantiles)
@@ -77,7 +72,13 @@ def run(chosen: Chosen) -> int:
     forecasts = _kept(found, drawn, chosen.plot_series, ahead.freq)
     forecast_tables.write(forecasts, levels, ahead.targets, task.columns, out)
     _tell(predictor, weights, len(ahead.entries))
-    log.info("%s: forecasts of %d series, %s of %r each", out, len(ahead.entries), _steps(task), task.freq)
+    log.info(
+        "%s: forecasts of %d series, %s of %r each",
+        out,
+        len(ahead.entries),
+        counted(task.prediction_length, "step"),
+        task.freq,
+    )
     if drawn:
         picture = out.with_name(out.name.split(".")[0] + ".png")
         figure = plot_forecasts(ahead.entries, drawn, targets=ahead.targets, history=4 * task.prediction_length)
@@ -105,10 +106,6 @@ def _keep(folder: Path, chosen: Chosen, predictor: StateSpacePredictor, task: Fo
         save_predictor(predictor, folder / runs.PREDICTOR)
     said = ": `predict` forecasts its sums, too" if "sums" in record else ""
     log.info("%s: a run, which `tsforecast predict`, `evaluate` and `explain` take%s", folder, said)
-
-
-def _steps(task: ForecastTask) -> str:
-    return counted(task.prediction_length, "step")
 
 
 def _held_out(task: ForecastTask) -> ForecastTask | None:
@@ -141,7 +138,8 @@ def _compare(predictor: StateSpacePredictor, task: ForecastTask | None) -> None:
         other = score(naive.predictor(part.prediction_length).predict(pasts), part.test()).overall
     log.info(
         "the last %s of %s, held out: CRPS %.3f of the mean size, seasonal naive %.3f; the 80 %% interval held %.0f %%",
-        _steps(task), f"{len(part.entries)} series", own["crps"], other["crps"], 100 * own["coverage"]["80"],
+        counted(task.prediction_length, "step"), f"{len(part.entries)} series",
+        own["crps"], other["crps"], 100 * own["coverage"]["80"],
     )  # fmt: skip
     if own["crps"] > other["crps"]:
         log.warning("seasonal naive forecasts were better there: `tsforecast train --data FILE` compares more models")

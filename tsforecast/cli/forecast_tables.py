@@ -17,11 +17,7 @@ _CHUNK = 500  # series that are written at once
 
 
 def levels(text: str) -> tuple[float, ...]:
-    """The levels of --quantiles.
-
-    Raises:
-        ValueError: If they are no numbers between 0 and 1, each once.
-    """
+    """The levels of --quantiles; a ValueError if they are no numbers between 0 and 1, each once."""
     try:
         found = tuple(float(level) for level in text.split(","))
     except ValueError as error:
@@ -36,15 +32,7 @@ def write(
     columns: Columns | None,
     out: Path,
 ) -> None:
-    """Writes forecasts into a table, as they come; the file is whole or not there.
-
-    Args:
-        forecasts: Of any kind.
-        kept: Levels of quantiles; None for sample paths.
-        targets: Their names.
-        columns: Of the data.
-        out: File to write.
-    """
+    """Writes forecasts into a table, as they come: quantiles at levels, sample paths for None; whole or not there."""
     make_folder(out.parent)
     chunks = batcher(forecasts, _CHUNK)
     write_frames((forecast_frame(chunk, kept, targets, columns) for chunk in chunks), out)

@@ -21,15 +21,7 @@ def columns(options: Mapping[str, Any] | Namespace, fallback: Columns | None = N
 
 
 def check_table(chosen: Namespace) -> None:
-    """Refuses the `--data` of a training that are not there, or whose columns are not as expected.
-
-    Args:
-        chosen: Options of the training.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: As `check_form` does.
-    """
+    """Refuses the `--data` of a training that are not there, or whose columns are not as expected."""
     path = Path(chosen["data"])
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")

@@ -22,12 +22,7 @@ _TOLD = 5  # series whose effects the log has
 
 
 def run(chosen: commands.Impact) -> int:
-    """Writes effects.csv, summary.csv, impact.png, page.html and, of several interventions, overall.csv.
-
-    Raises:
-        ValueError: If the data, a date or an option is not as expected.
-        FileNotFoundError: If a file is missing.
-    """
+    """Writes effects.csv, summary.csv, impact.png, page.html and, of several interventions, overall.csv."""
     how = Options(**{field.name: getattr(chosen, field.name) for field in dataclasses.fields(Options)})
     found = impact(
         Path(chosen.data),

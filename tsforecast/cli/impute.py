@@ -16,12 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def run(chosen: Impute) -> int:
-    """Writes every step of all series: values as they are, and what stands in for those that are missing.
-
-    Raises:
-        ValueError: If the run, the data or an option is not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Writes every step of all series: values as they are, and what stands in for those that are missing."""
     levels, out = forecast_tables.levels(chosen.quantiles), Path(chosen.output)
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
     if opened.is_irregular:

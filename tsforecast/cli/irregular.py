@@ -45,11 +45,7 @@ _SHOWN = 2.0  # times of the test part before it, in a picture
 
 
 def complete(call: Training) -> None:
-    """Give the options of `train MODEL --irregular` the defaults of models in continuous time, where nobody chose.
-
-    Raises:
-        ValueError: If the model or an option does not go with --irregular.
-    """
+    """Give the options of `train MODEL --irregular` the defaults of continuous time; refuse those that do not go."""
     model, chosen, defaults = call.model, call.chosen, train_parser.options_of(call.model)
     if model not in TIMED:
         raise ValueError(f"--irregular goes with {listed(TIMED)}, got {model!r}")
@@ -73,36 +69,15 @@ def own_options(model: str) -> dict[str, Any]:
     return {name: each for name, each in options_of(TIMED[model]).items() if name not in {*DATA_DECIDED, "unit"}}
 
 
-def of_estimator(model: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those options of a run that its estimator takes."""
-    names = ("context_length", "batch_size", "num_batches_per_epoch", *own_options(model))
-    return {name: chosen[name] for name in names if chosen.get(name) is not None}
-
-
 def refuse_times(chosen: AnswerOptions) -> None:
-    """Refuses options of times for a run on a regular grid.
-
-    Raises:
-        ValueError: If there are any.
-    """
+    """Raise a ValueError for options of times beside a run on a regular grid."""
     for name in ("at", "every"):
         if getattr(chosen, name) is not None:
             raise ValueError(f"--{name} goes with a run of `train --irregular`; this one forecasts steps of its grid")
 
 
 def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace) -> int:
-    """Writes forecasts (`predict`) or interpolation (`impute`) at any times into a file.
-
-    Args:
-        command: Which of them.
-        chosen: Its options.
-        folder: Of the run.
-        trained: Options of its training.
-
-    Raises:
-        ValueError: If an option does not go with such a run, or data or times are not as expected.
-        FileNotFoundError: If a file is missing.
-    """
+    """Writes forecasts (`predict`) or interpolation (`impute`) at any times into a file; refuses other options."""
     if not bulk_options.is_table(chosen):
         raise ValueError("a run of `train --irregular` answers into a file: expected --output FILE.csv or FILE.parquet")
     given = {"known": None, "prediction_length": None, "start": "common"}
@@ -131,11 +106,7 @@ def answer(command: str, chosen: AnswerOptions, folder: Path, trained: Namespace
 
 
 def evaluate(chosen: Evaluate, folder: Path, record: Mapping[str, Any], task: ForecastTask) -> int:
-    """Scores a run on its test windows beside baselines, into its folder.
-
-    Raises:
-        ValueError: If there are no test windows, or an option does not go with such a run.
-    """
+    """Scores a run on its test windows beside baselines, into its folder; refuses one without test windows."""
     for name in ("adapt", "inspect", "marks", "output", "refit"):
         if getattr(chosen, name):
             raise ValueError(f"--{name} does not go with a run of `train --irregular`")

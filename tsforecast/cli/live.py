@@ -27,13 +27,7 @@ _SWITCH = 5e-4  # seconds after which a thread lets the other go on: the loop th
 
 
 def run(chosen: LiveInit | LiveServe) -> int:
-    """Begins or serves a store.
-
-    Raises:
-        ValueError: If the run, the data, the store or an option is not as expected.
-        FileNotFoundError: If a file or folder is missing.
-        OSError: If a file can not be written.
-    """
+    """Begins or serves a store."""
     if isinstance(chosen, LiveInit):
         _init(chosen)
     else:
@@ -123,11 +117,7 @@ def _serve(chosen: LiveServe) -> None:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket at an address.
-
-    Raises:
-        ValueError: If the address can not be had, as when another service is there.
-    """
+    """Return a socket at an address; a ValueError says that it cannot be had, as when another service is there."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -39,9 +39,6 @@ def imported(name: str) -> ModuleType:
 
     The search walks through a million objects of modules, which live as long as the process: again and again while they
     are imported, and once more at the end. That is a third of the seconds of a short command.
-
-    Args:
-        name: Of the module, in full.
     """
     if name in sys.modules:
         return sys.modules[name]
@@ -68,17 +65,7 @@ def available_memory() -> int | None:
 
 
 def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool) -> None:
-    """Refuses forecasts with a batch too large for the memory.
-
-    Args:
-        series: In a batch.
-        steps: Of a forecast, times its targets.
-        num_samples: Sample paths.
-        joint: Whether forecasts come from a joint Gaussian of all steps, whose covariance takes their square.
-
-    Raises:
-        ValueError: With the numbers.
-    """
+    """Raise a ValueError for forecasts with a batch too large for the memory."""
     least = 4 * series * steps * (2 * num_samples + (2 * steps if joint else 0))  # float32: what is made, and a copy
     there = available_memory()
     if there is not None and least > there:
@@ -90,15 +77,7 @@ def check_forecast_memory(series: int, steps: int, num_samples: int, joint: bool
 
 
 def check_learner_memory(widths: Sequence[int], rank: int) -> None:
-    """Refuses a learner of a network with weights too many for the memory.
-
-    Args:
-        widths: Of its layers, inputs and outputs included.
-        rank: Of what it knows of them; 0 for learners without.
-
-    Raises:
-        ValueError: With the numbers.
-    """
+    """Raise a ValueError for a learner of a network with weights too many for the memory."""
     weights = sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(widths))
     columns = min(rank, weights)
     least = 8 * weights * (4 + columns)  # float64: the network, the prior, the mean, a variance, and the columns
@@ -111,11 +90,7 @@ def check_learner_memory(widths: Sequence[int], rank: int) -> None:
 
 
 def refused_memory(error: Exception) -> str | None:
-    """What there was not enough memory for, such as "298 GiB at once"; None where that is not the error.
-
-    Args:
-        error: Torch's are RuntimeErrors that say so, in several lines.
-    """
+    """The lack of memory in a RuntimeError of torch, such as "298 GiB at once"; None where that is not the error."""
     if not isinstance(error, MemoryError) and "DefaultCPUAllocator" not in str(error):
         return None
     found = re.search(r"allocate (\d+) bytes", str(error))

@@ -16,12 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def run(chosen: News) -> int:
-    """Writes news.csv and news.png.
-
-    Raises:
-        ValueError: If the run, the data or an option is not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Writes news.csv and news.png."""
     opened = Opened.of(chosen, chosen.run)
     predictor = opened.predictor()
     before, after = (opened.beyond(data).ending_together() for data in (chosen.before, chosen.data))

@@ -28,12 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def run(chosen: learning_commands.Bandit) -> int:
-    """Evaluates a policy, and returns 0.
-
-    Raises:
-        ValueError: If the log or the options are not as expected.
-        FileNotFoundError: If there is no log.
-    """
+    """Evaluates a policy, and returns 0."""
     assert chosen.evaluate is not None
     torch.set_num_threads(1)
     columns = LogColumns(
@@ -69,11 +64,7 @@ def run(chosen: learning_commands.Bandit) -> int:
 
 
 def _chances(chosen: learning_commands.Bandit, data: Log) -> tuple[torch.Tensor, LoggedRounds]:
-    """Return probabilities of the agent after the first rows, and the rows that come after these.
-
-    Raises:
-        ValueError: If too few rows are left for either.
-    """
+    """Return probabilities of the agent after the first rows, and the rows that come after these."""
     rounds = data.rounds
     first = int(len(rounds) * chosen.first)
     if first in (0, len(rounds)):

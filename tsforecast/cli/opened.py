@@ -15,14 +15,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 
 @dataclass(frozen=True)
 class Opened:
-    """A run with finished training.
-
-    Attributes:
-        chosen: Options of the command.
-        folder: Of the run.
-        record: Contents of its run.json.
-        trained: Options of its training.
-    """
+    """A run with finished training."""
 
     chosen: Any
     folder: Path
@@ -31,12 +24,7 @@ class Opened:
 
     @classmethod
     def of(cls, chosen: DeviceOptions, run: str, with_clocks: bool = False) -> "Opened":
-        """Return the run that a command names, beside its options; see `options.trained_run`.
-
-        Raises:
-            ValueError: If the folder is no run whose training is finished, or none that the command takes.
-            FileNotFoundError: If there is no such folder.
-        """
+        """Return the run that a command names, beside its options; see `options.trained_run`."""
         folder = Path(run)
         record = options.trained_run(folder, with_clocks)
         return cls(chosen, folder, record, options.settings(folder, record))
@@ -76,27 +64,13 @@ class Opened:
         return found if self.length == found.prediction_length else with_prediction_length(found, self.length)
 
     def beyond(self, data: str | None, columns: Columns | None = None) -> ForecastTask:
-        """Return the data before the forecasts.
-
-        Args:
-            data: A file; None for the data of the run.
-            columns: Of the data; None for `columns`.
-
-        Raises:
-            ValueError: If the data are not as expected, or the steps are not those of a data set by name.
-            FileNotFoundError: If there is no such file.
-        """
+        """Return the data before the forecasts: of a file with its columns, or None for those of the run."""
         if data is None and self.trained.dataset and self.length != self.record["split"]["prediction_length"]:
             raise ValueError(f"--prediction_length goes with a file; the data set {self.trained.dataset!r} has its own")
         return self._read(data, self.length, None, columns or self.columns, beyond=True)
 
     def whole(self) -> ForecastTask:
-        """Return all of the series, without test windows; of a file, and not of buckets.
-
-        Raises:
-            ValueError: If a series has no value, among others.
-            FileNotFoundError: If there is no such file.
-        """
+        """Return all of the series, without test windows; of a file, and not of buckets."""
         length = self.record["split"]["prediction_length"]
         return self._read(getattr(self.chosen, "data", None), length, 0, self.columns)
 

@@ -35,15 +35,7 @@ EVALUATIONS = "evaluations.csv"
 
 
 def run(chosen: Optimise) -> int:
-    """Optimises, or goes on.
-
-    Returns:
-        0, or 130 after Ctrl-C.
-
-    Raises:
-        ValueError: If options or the folder are not as expected.
-        FileNotFoundError: If the folder is missing.
-    """
+    """Optimise, or go on."""
     if chosen.resume:
         folder = Path(chosen.resume)
         chosen, _ = runs.recorded(folder, "optimise", Optimise)
@@ -62,20 +54,12 @@ def run(chosen: Optimise) -> int:
 
 
 def _of_function(chosen: Optimise) -> Optimiser:
-    """Return the optimiser over the box of a function with a known least value.
-
-    Raises:
-        ValueError: If the options do not fit together.
-    """
+    """Return the optimiser over the box of a function with a known least value."""
     return _optimiser(chosen, FUNCTIONS[chosen.function].low, FUNCTIONS[chosen.function].high)
 
 
 def _optimiser(chosen: Optimise, low: tuple[float, ...], high: tuple[float, ...]) -> Optimiser:
-    """Return the optimiser that the options name.
-
-    Raises:
-        ValueError: If they do not fit together.
-    """
+    """Return the optimiser that the options name."""
     config = LearnerConfig(chosen.learner, **BeliefSettings.values_of(chosen))
     surrogate = Surrogate(config, tuple(chosen.hidden), chosen.scale, chosen.noise)
     region = TrustRegion(patience=chosen.patience, neighbours=chosen.neighbours)
@@ -89,11 +73,7 @@ def _columns(function: TestFunction) -> list[str]:
 
 
 def _read(path: Path, function: TestFunction, optimiser: Optimiser) -> tuple[Evaluations, list[dict[str, Any]]]:
-    """What a table of evaluations says; half a line that a kill has left is cut off, a missing table is begun.
-
-    Raises:
-        ValueError: If it is damaged.
-    """
+    """What a table of evaluations says; half a line that a kill has left is cut off, a missing table is begun."""
     columns = _columns(function)
     if not path.is_file():
         with replace_file(path) as temporary, temporary.open("w", newline="") as file:

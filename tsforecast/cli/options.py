@@ -23,16 +23,7 @@ from tsforecast.wording import counted
 
 
 def trained_run(folder: Path, with_clocks: bool = False) -> dict[str, Any]:
-    """Return the record of a run.
-
-    Args:
-        folder: Of the run.
-        with_clocks: Whether its series may have clocks of their own.
-
-    Raises:
-        ValueError: If the folder is no run whose training is finished, or one of such series.
-        FileNotFoundError: If there is no such folder.
-    """
+    """Return the record of a run."""
     record = run_records.read_record(folder, "train")
     if not runs.finished(folder):
         raise ValueError(f"{folder} is not finished; `{parsing.typed('train')} --resume {folder}` goes on with it")
@@ -56,11 +47,7 @@ def settings(folder: Path, record: dict[str, Any]) -> Namespace:
 
 
 def adaptation(options: LearningOptions) -> Adaptation | None:
-    """Return how options let a model go on learning; None if they do not.
-
-    Raises:
-        ValueError: If a name is not known or a number out of its range.
-    """
+    """Return how options let a model go on learning, None if they do not; refuse unknown names and odd numbers."""
     if options.adapt is None:
         return None
     return Adaptation(options.adapt, **AdaptationSettings.values_of(options))
@@ -75,10 +62,6 @@ def task_of(options: Namespace, record: Mapping[str, Any] | None = None, found: 
             has grown.
         found: Columns that a run has found before, with the effects of holidays that its model knows; None for those of
             the record.
-
-    Raises:
-        ValueError: If both or none of a name and a file are given, or options of a file come with a name.
-        FileNotFoundError: If there is no such file.
     """
     record = record or {}
     found, split = found or run_records.columns_of_run(record), record.get("split", {})
@@ -117,15 +100,7 @@ def task_of(options: Namespace, record: Mapping[str, Any] | None = None, found: 
 def training_parts(
     task: ForecastTask, validation: bool
 ) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]] | None]:
-    """Series to train on, and those whose last window is to validate on.
-
-    Args:
-        task: Of a run.
-        validation: Whether there are such; else None. Of series that are too short to be divided all is trained on.
-
-    Raises:
-        ValueError: If all series are too short; or one, of which one bucket at a time is read.
-    """
+    """Series to train on (all, if too short to be divided), and those whose last window is to validate on, or None."""
     train, length = task.train, task.prediction_length
     if not validation:
         return train, None

@@ -50,14 +50,9 @@ def typed(command: str) -> str:
     return f"python {script.with_name('evaluate.py')} --compare" if command == "compare" else f"tsforecast {command}"
 
 
-def _plain_yaml(text: str) -> Any:
-    """The value of an option, or of a whole file of them: nothing but plain values, see `check_yaml`."""
-    check_yaml(text)
-    return get_loader("yaml")(text)
-
-
 _PLAIN = "plain"  # the mode of our parsers; other users of jsonargparse keep theirs
-set_loader(_PLAIN, _plain_yaml, exceptions=(YAMLError, ValueError))
+# Of an option, or of a whole file of them: nothing but plain values, see `check_yaml`, which returns nothing.
+set_loader(_PLAIN, lambda text: check_yaml(text) or get_loader("yaml")(text), exceptions=(YAMLError, ValueError))
 
 
 class ConfigFile(ActionConfigFile):
@@ -82,13 +77,6 @@ def command_parser(command: str, description: str) -> ArgumentParser:
     )
 
 
-def with_model(arguments: Sequence[str], auto: str) -> list[str]:
-    """Arguments of `train`, behind `auto` where they are options alone, and give data."""
-    given = {word.split("=")[0] for word in arguments}
-    are_options = bool(arguments) and arguments[0].startswith("--") and not given.isdisjoint({"--data", "--dataset"})
-    return [auto, *arguments] if are_options else list(arguments)
-
-
 def underscored(arguments: Iterable[str]) -> list[str]:
     """Arguments whose options have underscores, however they were written."""
     return [
@@ -103,16 +91,7 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> str:
 
 
 def explained(message: str, parser: PlainParser, arguments: Sequence[str]) -> str:
-    """The message of a parser, in terms of what the user has typed.
-
-    Args:
-        message: Of the library.
-        parser: Of the command.
-        arguments: Which it was given.
-
-    Returns:
-        Names of options with their dashes, what was expected, and the nearest name for one that is not known.
-    """
+    """The message of a parser, in terms of what the user has typed, with the nearest name for an unknown one."""
     message = " ".join(message.split())
     known = _known(parser, arguments)
     if found := re.search(r'Parser key "([\w.]+)"(?: element \d+)?: (.*)', message):
@@ -159,11 +138,7 @@ def _label(parser: PlainParser, name: str) -> str:
 
 
 def refuse_beside_resume(argv: Sequence[str]) -> None:
-    """Refuse all else beside --resume: a run goes on as it began.
-
-    Raises:
-        ValueError: If there is something else.
-    """
+    """Raise a ValueError for all else beside --resume: a run goes on as it began."""
     place = next(k for k, word in enumerate(argv) if word.split("=")[0] == "--resume")
     others = [*argv[:place], *argv[place + 2 - ("=" in argv[place]) :]]
     if others:

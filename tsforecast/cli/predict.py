@@ -27,12 +27,7 @@ _NAMED = 10  # series that a warning names, at most
 
 
 def run(chosen: Predict) -> int:
-    """Writes forecasts.
-
-    Raises:
-        ValueError: If the run, the data or an option is not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Writes forecasts."""
     out = Path(chosen.output)
     levels = forecast_tables.levels(chosen.quantiles)
     opened = Opened.of(chosen, chosen.run, with_clocks=True)

@@ -35,9 +35,6 @@ def changes() -> list[str]:
 def provenance(output: Path) -> dict[str, str]:
     """Return the cells `commit` and `command` of rows that this script is about to write.
 
-    Args:
-        output: Table that the rows are for.
-
     Raises:
         SystemExit: If the table is in a folder of results and the tree has other changes: no commit has what makes
             the rows.
@@ -55,11 +52,7 @@ def provenance(output: Path) -> dict[str, str]:
 
 
 def check_rows(output: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Checks that rows for a table name the commit and the command that made them.
-
-    Raises:
-        RuntimeError: If the table is in a folder of results and a row does not, perhaps of a run begun before.
-    """
+    """Refuses rows for a table in a folder of results that do not name the commit and the command that made them."""
     for row in rows if is_result(output) else ():
         if not is_clean(str(row.get("commit"))) or not row.get("command"):
             raise RuntimeError(

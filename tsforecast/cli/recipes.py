@@ -11,13 +11,7 @@ BEST = "best"
 
 
 class RecipeFile(NamedTuple):
-    """What a file of options is for.
-
-    Attributes:
-        dataset: Name in the catalog.
-        model: Name in `MODELS`.
-        name: `BEST`, or that of another set of options.
-    """
+    """What a file of options is for."""
 
     dataset: str
     model: str
@@ -40,16 +34,7 @@ def published() -> list[RecipeFile]:
 
 
 def find(model: str, dataset: str | None, name: str) -> Path:
-    """Return the file of a recipe.
-
-    Args:
-        model: Name of the model.
-        dataset: Name of the data set; None if the user has given none.
-        name: Name of the recipe.
-
-    Raises:
-        ValueError: If there is no such recipe; the message names those that there are.
-    """
+    """Return the file of a recipe."""
     every = [recipe for recipe in published() if recipe.model == model]
     datasets = sorted({recipe.dataset for recipe in every})
     names = [recipe.name for recipe in every if recipe.dataset == dataset]

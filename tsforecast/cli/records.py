@@ -74,16 +74,7 @@ class Command:
 
     @classmethod
     def recorded(cls: type[_Record], name: str, path: Path, kept: Mapping[str, Any]) -> _Record:
-        """Return the options that the record of a run has, each checked as on the command line.
-
-        Args:
-            name: Of the command.
-            path: File of the record.
-            kept: What it has: as `kept`, or from a version that had fewer options.
-
-        Raises:
-            ValueError: If an option is missing, unknown, of another type or out of its range.
-        """
+        """Return the options that the record of a run has, each checked as on the command line."""
         known = {field.name: field for field in options_of(cls) if field.name not in _UNKEPT}
         later = {name: field.default for name, field in known.items() if field.metadata.get("later")}
         given, parser = {**later, **kept}, parser_of(name, cls)
@@ -112,11 +103,7 @@ class Command:
         return {field.name: getattr(self, field.name) for field in options_of(type(self)) if field.name not in _UNKEPT}
 
     def check(self) -> None:
-        """Refuse options that do not go together, of commands that have such.
-
-        Raises:
-            ValueError: With what was expected.
-        """
+        """Raise a ValueError for options that do not go together, in commands that have such."""
 
     def _check_files(self) -> None:
         """Refuse paths that are not there, or cannot be made."""
@@ -154,13 +141,7 @@ def parser_of(name: str, record: type[Command]) -> ArgumentParser:
 
 
 def add_options(parser: Any, record: type[Command], grouped: bool = False) -> None:
-    """Add the options of a record to a parser of argparse or jsonargparse.
-
-    Args:
-        parser: Of a command.
-        record: Whose fields are added, those of a base class as a group.
-        grouped: Whether its own fields are a group, too.
-    """
+    """Add the options of a record to a parser of argparse or jsonargparse."""
     left = {field.name: field for field in options_of(record)}
     hints, texts = typing.get_type_hints(record), texts_of(record)
     for base in reversed(record.__mro__):
@@ -210,15 +191,7 @@ def _add(group: Any, field: dataclasses.Field[Any], hint: Any, text: str) -> Non
 
 
 def check_ranges(options: Mapping[str, Any], *records: type[Command]) -> None:
-    """Refuse numbers that no command could do anything with.
-
-    Args:
-        options: By name.
-        records: That say their ranges.
-
-    Raises:
-        ValueError: At the first one; the message names the option.
-    """
+    """Raise a ValueError for the first number that no command could do anything with."""
     ranges = {field.name: field.metadata for record in records for field in options_of(record)}
     for name, value in options.items():
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -34,10 +34,6 @@ def run(chosen: Regimes) -> int:
     """Writes probabilities of regimes, their changes with intervals, probabilities ahead, and pictures.
 
     Of a folder of buckets it writes a table for each.
-
-    Raises:
-        ValueError: If the run, the data or an option is not as expected, or the model has no regimes.
-        FileNotFoundError: If a file or folder is missing.
     """
     opened = Opened.of(chosen, chosen.run, with_clocks=True)
     out = Path(chosen.output) if chosen.output else opened.folder / FOLDER

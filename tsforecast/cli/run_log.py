@@ -22,12 +22,7 @@ def collected_notes() -> Iterator[list[logging.LogRecord]]:
 
 @contextmanager
 def log_file(path: Path, notes: Iterable[logging.LogRecord] = ()) -> Iterator[None]:
-    """What anybody logs is written to a file, with its time; so are warnings, and what Lightning would print.
-
-    Args:
-        path: Of the file.
-        notes: What was logged before.
-    """
+    """What anybody logs is written to a file, with its time; so are warnings, and what Lightning would print."""
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     for note in notes:

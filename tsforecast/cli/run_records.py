@@ -22,13 +22,7 @@ _PACKAGES = ("tsforecast", "torch", "gluonts", "lightning", "numpy", "pandas")
 
 
 def new_record(kind: str, contents: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
-    """Return the contents of run.json of a run that begins now.
-
-    Args:
-        kind: The command, "stream", "bandit" or "optimise".
-        contents: What the command keeps under its name.
-        argv: Its arguments.
-    """
+    """Return the contents of run.json of a run that begins now."""
     return {
         "format": FORMAT,
         kind: contents,
@@ -60,16 +54,7 @@ _SPLIT = {"freq": str, "prediction_length": int, "windows": int}
 
 
 def read_record(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """Contents of run.json.
-
-    Args:
-        folder: Of the run.
-        kind: The command that made it, "train", "stream" or "bandit", whose keys are then expected; None for any.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If the folder is no run, or one of another format.
-    """
+    """Contents of run.json, with the keys of a command; None for any."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no run folder {folder}")
     path = folder / RECORD
@@ -81,27 +66,19 @@ def read_record(folder: Path, kind: str | None = None) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged; train again into a new folder") from error
     if found != FORMAT:
+        versions_ = record.get("versions")
+        made = f", {versions_.get('tsforecast')!r}" if isinstance(versions_, dict) else ""
         raise ValueError(
             f"{path}: expected format {FORMAT}, got {found!r}; read this run with the version of tsforecast that made "
-            f"it{_version(record)}"
+            f"it{made}"
         )
     if kind is not None:
         _check_kind(folder, record, kind)
     return record
 
 
-def _version(record: dict[str, Any]) -> str:
-    """Of tsforecast, as a record has it."""
-    versions = record.get("versions")
-    return f", {versions.get('tsforecast')!r}" if isinstance(versions, dict) else ""
-
-
 def _check_kind(folder: Path, record: dict[str, Any], kind: str) -> None:
-    """Refuses the record of a run of another command, or one that lacks something.
-
-    Raises:
-        ValueError: If it is such a one; the message names the command that reads it.
-    """
+    """Refuses the record of a run of another command, or one that lacks something."""
     made = next((name for name in ("stream", "bandit", "optimise") if name in record), "train")
     if kind != made and made != "train":
         raise ValueError(

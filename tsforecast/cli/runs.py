@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from tsforecast.cli import parsing
 from tsforecast.cli.answers import write_table
 from tsforecast.cli.records import Command
 from tsforecast.cli.run_records import RECORD, new_record, read_record, versions, write_record
@@ -80,14 +79,7 @@ def default_folder(model: str, dataset: str) -> Path:
 
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Keeps other processes from writing into a run folder, and removes what killed ones have left half written.
-
-    Args:
-        folder: Of a run, or of one that begins.
-
-    Raises:
-        ValueError: If another process writes into it.
-    """
+    """Keeps other processes from writing into a run folder, and removes what killed ones have left half written."""
     with lock_folder(folder):
         for part in (folder, folder / LAST.parent):
             remove_leftovers(part)
@@ -96,22 +88,14 @@ def hold(folder: Path) -> Iterator[None]:
 
 
 def settle_report(folder: Path) -> None:
-    """Puts the files of a report into their places, if `evaluate` was killed while it did so.
-
-    Raises:
-        ValueError: If another process is writing into the folder.
-    """
+    """Puts the files of a report into their places, if a killed `evaluate` has not; refuses while another writes."""
     if (folder / TOGETHER).is_dir():
         with hold(folder):
             pass
 
 
 def refuse_used(folder: Path) -> None:
-    """Refuses a folder in which no run can begin.
-
-    Raises:
-        ValueError: If there is something in it, but for a beginning that was killed.
-    """
+    """Refuses a folder in which no run can begin: with anything in it but a beginning that was killed."""
     found = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
     if RECORD in found and found != {RECORD}:
         raise ValueError(f"{folder} is a run already; go on with it by --resume {folder}, or give another --output")
@@ -120,16 +104,7 @@ def refuse_used(folder: Path) -> None:
 
 
 def create(folder: Path, config: str, record: dict[str, Any]) -> None:
-    """Starts a run folder.
-
-    Args:
-        folder: New or empty, or with a beginning that was killed: its run.json and nothing else.
-        config: Contents of config.yaml.
-        record: Contents of run.json.
-
-    Raises:
-        ValueError: If there is something in the folder.
-    """
+    """Starts a run folder."""
     refuse_used(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_record(folder, record)  # before anything else: alone it says that nothing has begun
@@ -139,52 +114,26 @@ def create(folder: Path, config: str, record: dict[str, Any]) -> None:
 
 @contextmanager
 def begun(folder: Path, kind: str, chosen: Command, contents: dict[str, Any]) -> Iterator[None]:
-    """Start a run folder of a command that has a record, and hold it.
-
-    Args:
-        folder: As of `create`.
-        kind: The command.
-        chosen: Its options, which config.yaml keeps.
-        contents: What run.json keeps under the name of the command.
-    """
+    """Start a run folder of a command that has a record, and hold it."""
     with hold(folder):
         create(folder, json.dumps(chosen.kept, indent=2) + "\n", new_record(kind, contents, chosen.argv))
         yield
 
 
 def recorded(folder: Path, kind: str, options: type[_Options]) -> tuple[_Options, dict[str, Any]]:
-    """Return the options with which a run goes on, and all that its record has under the name of its command.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If the folder is no such run, or its record is damaged.
-    """
+    """Return the options with which a run goes on, and all that its record has under the name of its command."""
     contents = read_record(folder, kind)[kind]
     return options.recorded(kind, folder / RECORD, contents.get("options", contents)), contents
 
 
 def check_resumed(folder: Path, record: dict[str, Any], found: str) -> None:
-    """Refuses to go on with a run whose data or place have changed; other versions of packages are a warning.
-
-    Args:
-        folder: Of the run.
-        record: Contents of run.json.
-        found: Fingerprint of the data as they are now.
-
-    Raises:
-        ValueError: If the data are others, or the folder was moved.
-    """
+    """Refuses to go on with a run whose data or place have changed; other versions of packages are a warning."""
     if found != record["fingerprint"]:
         raise ValueError(f"{folder}: the data have changed since this run began; start a new run")
     if record["versions"] != versions():
         log.warning("%s began with other versions of packages; its result may differ in the last digits", folder)
     if record["folder"] != str(folder.resolve()):
         raise ValueError(f"{folder} was moved, but its checkpoints name files in {record['folder']}; move it back")
-
-
-def log_stopped(folder: Path) -> None:
-    """Announces that an interrupted training goes on."""
-    log.warning("stopped; `%s --resume %s` goes on after the last finished epoch", parsing.typed("train"), folder)
 
 
 def finished(folder: Path) -> bool:
@@ -210,11 +159,6 @@ def fingerprint(task: ForecastTask, fields: Collection[str] | None = None) -> st
             digest.update(name.encode())
             digest.update(value.tobytes() if isinstance(value, np.ndarray) else str(value).encode())
     return digest.hexdigest()[:16]
-
-
-def targets_fingerprint(task: ForecastTask) -> str:
-    """A hash of what is forecast and scored: equal for runs that can be compared, with covariates or without."""
-    return fingerprint(task, ("item_id", "times" if task.gap else "start", "target"))
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:

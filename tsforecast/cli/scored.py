@@ -20,11 +20,7 @@ TABLES: dict[str, dict[str, bool]] = {
 
 
 def read_scores(path: Path) -> dict[str, Any]:
-    """Contents of scores.json.
-
-    Raises:
-        ValueError: If they are not as `evaluate` writes them.
-    """
+    """Return the contents of scores.json; a ValueError says where they are not as `evaluate` writes them."""
     scores = read_json(path)
     if not isinstance(scores, dict) or not isinstance(scores.get("model"), str):
         raise ValueError(f"{path}: expected a model and its scores")
@@ -56,10 +52,6 @@ def _check_scores(path: Path, name: str, found: Any) -> None:
 
 def read_table(path: Path, models: list[str]) -> pd.DataFrame:
     """A table of scores.
-
-    Args:
-        path: A file whose name is in `TABLES`.
-        models: Of which it must have rows.
 
     Raises:
         ValueError: If the file is too long or cut short, lacks a column or a model, or has a cell that does not fit its

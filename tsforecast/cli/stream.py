@@ -16,13 +16,12 @@ import pandas as pd
 from tsforecast.cli import run_records, runs
 from tsforecast.cli.learning_commands import Stream
 from tsforecast.cli.memory import check_learner_memory, refused_memory
-from tsforecast.cli.stream_source import are_classes, duration, observations, until_a_target
 from tsforecast.io.files import append_file, replace_file, write_json
 from tsforecast.online.config import OnlineConfig
 from tsforecast.online.prequential import advance, movement, scores
 from tsforecast.online.progress import Progress, Setup, begin
 from tsforecast.online.saved_progress import load, save
-from tsforecast.online.stream import Observation
+from tsforecast.online.stream import STREAMS, Observation, delayed, read_lines, read_stream
 from tsforecast.plots import plot_stream, save_figure
 from tsforecast.progress import follow
 from tsforecast.wording import counted
@@ -38,15 +37,7 @@ _COLUMNS: tuple[str, ...] = (
 
 
 def run(chosen: Stream) -> int:
-    """Streams, or goes on.
-
-    Returns:
-        0, or 130 after Ctrl-C.
-
-    Raises:
-        ValueError: If data, options or the folder are not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Stream, or go on."""
     if chosen.resume:
         folder = Path(chosen.resume)
         chosen, stream = runs.recorded(folder, "stream", Stream)
@@ -72,11 +63,7 @@ def run(chosen: Stream) -> int:
 
 
 def _begun(chosen: Stream, setup: Setup) -> Progress:
-    """Progress before the first observation, if the memory is enough for the learner.
-
-    Raises:
-        ValueError: If it is not, or the learner does not take what was chosen.
-    """
+    """Progress before the first observation, if the memory is enough for the learner."""
     rank = chosen.rank if "rank" in setup.config.named.takes else 0
     check_learner_memory([setup.features or 1, *chosen.hidden, setup.classes or 1], rank)
     try:
@@ -94,13 +81,7 @@ def _begin(folder: Path, begun: Progress) -> None:
 
 
 def _resume(folder: Path, chosen: Stream, classes: int) -> int:
-    """Goes on from the last saved state; from the beginning if the stream was killed before it saved one.
-
-    Args:
-        folder: Of the run.
-        chosen: Options of the run.
-        classes: Number of classes that there may be; 0 for numbers.
-    """
+    """Goes on from the last saved state; from the beginning if the stream was killed before it saved one."""
     setup = _setup(chosen, classes)
     begun = _begun(chosen, setup)
     if not (folder / STATE).is_file():
@@ -208,3 +189,65 @@ def _summary(found: dict[str, Any]) -> str:
     names = {"log_loss": "log-loss", "accuracy": "accuracy", "rmse": "RMSE", "calibration_error": "calibration error"}
     parts = [f"{text} {found[name]:.4g}" for name, text in names.items() if found.get(name) is not None]
     return ", ".join([*parts, f"{found['milliseconds_per_item']:.2f} ms an item"])
+
+
+def observations(chosen: Stream) -> Iterator[Observation]:
+    """The observations that the options name."""
+    if chosen.id and chosen.delay:
+        raise ValueError("expected --id, for targets that come later, or --delay, which makes them late, not both")
+    if chosen.data == "-":
+        items = read_lines(sys.stdin, chosen.target, chosen.time, chosen.id)
+    elif chosen.data in STREAMS:
+        items = STREAMS[chosen.data][2]()
+    else:
+        items = read_stream(chosen.data, chosen.target, chosen.time, chosen.id)
+    if not (text := chosen.delay):
+        return items
+    expected = "--delay as a number of observations or a time"
+    return delayed(items, int(text) if text.isdecimal() else duration(text, expected))
+
+
+def duration(text: str, expected: str) -> pd.Timedelta:
+    """Return the length of time that a text such as 7D names."""
+    try:
+        length = pd.to_timedelta([text])[0]  # pandas 2 reads a single text by units which NumPy 2.5 deprecates
+    except ValueError as error:
+        raise ValueError(f"expected {expected} such as 7D, got {text!r}") from error
+    if not isinstance(length, pd.Timedelta):
+        raise ValueError(f"expected {expected} such as 7D, got {text!r}")
+    return length
+
+
+def until_a_target(items: Iterator[Observation]) -> list[Observation]:
+    """The first observations, up to one with a target."""
+    ahead = []
+    for item in items:
+        ahead.append(item)
+        if item.target is not None:
+            break
+    return ahead
+
+
+def are_classes(chosen: Stream, ahead: list[Observation]) -> bool:
+    """Whether targets are classes: as `--task` says, or as the first target looks.
+
+    Raises:
+        ValueError: If no observation has a target to go by.
+    """
+    if chosen.task in ("classes", "numbers"):
+        return chosen.task == "classes"
+    if chosen.data in STREAMS:
+        return STREAMS[chosen.data][1]
+    target = ahead[-1].target if ahead else None
+    if target is None:
+        raise ValueError(f"expected a target in {chosen.target!r} of some observation, got none; name it by --target")
+    classes = isinstance(target, str | bool)
+    if isinstance(target, int) and not classes:
+        log.warning(
+            "the target %d is taken as a number: if targets are labels, stop and begin again with --task classes; "
+            "with --task numbers this note does not come",
+            target,
+        )
+    else:
+        log.info("the target is taken as %s: %r", "a class" if classes else "a number", target)
+    return classes

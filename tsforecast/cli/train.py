@@ -17,9 +17,8 @@ from jsonargparse import Namespace
 from lightning.pytorch.callbacks import LambdaCallback, Timer
 
 from tsforecast.cli import irregular, options, parsing, run_records, runs
-from tsforecast.cli.choices import choices, tell
-from tsforecast.cli.chosen import DATA, RUN, as_record, settled
-from tsforecast.cli.epochs import progress, trained_by, trainer_options
+from tsforecast.cli.choices import DATA, RUN, as_record, choices, settled, tell
+from tsforecast.cli.epochs import progress, trainer_options
 from tsforecast.cli.provenance import commit
 from tsforecast.cli.run_log import collected_notes, log_file
 from tsforecast.cli.train_parser import Training, check_ranges
@@ -36,15 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def run(call: Training) -> int:
-    """Trains, or goes on training.
-
-    Returns:
-        0, or 130 after Ctrl-C.
-
-    Raises:
-        ValueError: If data, options or the folder are not as expected.
-        FileNotFoundError: If a file or folder is missing.
-    """
+    """Train, or go on training."""
     if (helped := runs.helped()) is not None:
         return _help(helped)
     if call.resume:
@@ -132,23 +123,15 @@ def _split_record(task: ForecastTask) -> dict[str, Any]:
     return {
         "split": split | ({"gap": task.gap} if task.gap else {}),
         "fingerprint": runs.fingerprint(task),
-        "targets_fingerprint": runs.targets_fingerprint(task),
+        # Equal for runs that can be compared, with covariates or without.
+        "targets_fingerprint": runs.fingerprint(task, ("item_id", "times" if task.gap else "start", "target")),
     }
 
 
 def new_record(
     model: str, folder: Path, chosen: Namespace, task: ForecastTask, command: str, argv: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the contents of run.json of a run that begins.
-
-    Args:
-        model: Name of the model.
-        folder: Of the run.
-        chosen: Its options.
-        task: Its data.
-        command: Which makes it, "train" or "forecast".
-        argv: Arguments of the command.
-    """
+    """Return the contents of run.json of a run that begins."""
     return {
         "format": run_records.FORMAT,
         "model": model,
@@ -173,23 +156,18 @@ def _now() -> str:
 def estimator(
     folder: Path, record: dict[str, Any], chosen: Namespace, callbacks: Sequence[pl.Callback] = ()
 ) -> StateSpaceEstimator:
-    """The estimator of a run, which writes checkpoints and losses.
-
-    Args:
-        folder: Run folder.
-        record: Contents of run.json.
-        chosen: Options of the run.
-        callbacks: Beside the checkpoint after every epoch.
-    """
+    """The estimator of a run, which writes checkpoints and losses."""
     return estimator_of(record, chosen, trainer_options(folder, chosen, callbacks))
 
 
 def estimator_of(record: dict[str, Any], chosen: Namespace, trainer: dict[str, Any]) -> StateSpaceEstimator:
     """The estimator of a run with further options of the trainer."""
     own = {name: value for name, value in vars(chosen).items() if name not in RUN | DATA}
-    trainer = trained_by(chosen) | trainer
+    trainer = {"max_epochs": chosen.max_epochs, "gradient_clip_val": chosen.gradient_clip_val or None} | trainer
     if run_records.is_irregular(record):
-        time, own = {"horizon": record["split"]["prediction_length"]}, irregular.of_estimator(record["model"], own)
+        time, names = {"horizon": record["split"]["prediction_length"]}, irregular.own_options(record["model"])
+        names = ("context_length", "batch_size", "num_batches_per_epoch", *names)
+        own = {name: own[name] for name in names if own.get(name) is not None}
     else:
         time = {name: record["split"][name] for name in ("freq", "prediction_length")}
         own["preset"] = presets.NONE  # config.yaml has its options
@@ -241,7 +219,9 @@ def _train(
             with runs.with_help(folder):
                 predictor = train(ckpt_path=checkpoint)
         except (KeyboardInterrupt, SystemExit):  # Lightning turns the one into the other
-            runs.log_stopped(folder)
+            log.warning(
+                "stopped; `%s --resume %s` goes on after the last finished epoch", parsing.typed("train"), folder
+            )
             return 130
         metrics = runs.keep_metrics(folder)
         if chosen.max_epochs:

@@ -115,11 +115,7 @@ def options_of(model: str, *words: str) -> Namespace:
 
 
 def parser(models: Collection[str] = names.TRAINED) -> ArgumentParser:
-    """The options: one subcommand per model, its hyperparameters as its constructor declares them.
-
-    Args:
-        models: Those that get their options, which takes time. The others have their name and summary alone.
-    """
+    """The options: one subcommand per model; those given have their hyperparameters, as their constructors declare."""
     return _parser(frozenset(models), parsing.typed("train"))
 
 
@@ -169,13 +165,7 @@ def _add_model(command: ArgumentParser, name: str, model: type[Any]) -> None:
 
 
 def add_options(parser: ArgumentParser, model: type[Any], skip: Collection[str] = ()) -> None:
-    """Adds the options of a model side by side: those of its records, and its own.
-
-    Args:
-        parser: Parser of a command.
-        model: Class of the model, or what its source declares.
-        skip: More options that are left out, beside those that data decide.
-    """
+    """Adds the options of a model side by side: those of its records, and its own."""
     left_out: set[str | int] = {*declared("tsforecast.models", "DATA_DECIDED"), *skip}
     own = inspect.signature(model).parameters
     records = {name: given.default for name, given in own.items() if dataclasses.is_dataclass(given.default)}

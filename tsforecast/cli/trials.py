@@ -26,17 +26,11 @@ _FORM = "NAME:LOW:HIGH, with :log or :whole behind it where it is of that kind, 
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """Columns of a table that are filled in, and their meaning.
+    """Columns of a table that are filled in, and their meaning."""
 
-    Attributes:
-        objectives: Columns that shall be small.
-        limits: Columns and the largest number that each may have.
-        maximise: Whether objectives shall be large instead.
-    """
-
-    objectives: tuple[str, ...] = (VALUE,)
-    limits: tuple[tuple[str, float], ...] = ()
-    maximise: bool = False
+    objectives: tuple[str, ...] = (VALUE,)  # columns that shall be small
+    limits: tuple[tuple[str, float], ...] = ()  # columns and the largest number that each may have
+    maximise: bool = False  # whether objectives shall be large instead
 
     @property
     def columns(self) -> list[str]:
@@ -45,15 +39,7 @@ class Goal:
 
 
 def read_bounds(texts: Sequence[str], taken: Sequence[str] = (VALUE,)) -> Space:
-    """Return the inputs that the option names.
-
-    Args:
-        texts: Of the option.
-        taken: Names of other columns.
-
-    Raises:
-        ValueError: If a text is of another form, names come twice, or the bounds are none.
-    """
+    """Return the inputs that the option names; a ValueError if the text has another form, or names come twice."""
     inputs: list[Number | Choice] = []
     for text in texts:
         name, *rest = text.split(":")
@@ -76,11 +62,7 @@ def read_bounds(texts: Sequence[str], taken: Sequence[str] = (VALUE,)) -> Space:
 
 
 def read_limits(texts: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """Return columns and the largest number of each, as the option names them.
-
-    Raises:
-        ValueError: If a text is of another form.
-    """
+    """Return columns and the largest number of each, as the option names them; a ValueError for another form."""
     found = []
     for text in texts:
         name, _, most = text.rpartition(":")
@@ -91,21 +73,7 @@ def read_limits(texts: Sequence[str]) -> tuple[tuple[str, float], ...]:
 
 
 def propose(path: Path, space: Space, optimiser: Optimiser, points: int = 1, goal: Goal = Goal()) -> int:
-    """Adds the next points to a table, which is begun where there is none, and prints them.
-
-    Args:
-        path: The table.
-        space: Its columns of inputs.
-        optimiser: Over the corners of the space.
-        points: How many are wanted.
-        goal: Its columns that are filled in.
-
-    Returns:
-        0.
-
-    Raises:
-        ValueError: If the table lacks a column or has a row that cannot be read; the message has its line.
-    """
+    """Adds the next points to a table, begun where there is none, prints them, and returns 0."""
     columns, rows = _read(path, [*space.names, *goal.columns])
     known, waiting = optimiser.init(), 0
     evaluated = [row for row in rows if not _awaits(row, goal)]
@@ -185,11 +153,7 @@ def _proposed(
 
 
 def _read(path: Path, needed: Sequence[str]) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the columns of a table, and its rows as texts.
-
-    Raises:
-        ValueError: If it is no such table.
-    """
+    """Return the columns of a table, and its rows as texts."""
     if not path.exists():
         return [*needed], []
     with path.open(newline="", encoding="utf-8-sig") as file:

@@ -19,7 +19,7 @@ from lightning.pytorch import seed_everything
 from tqdm import tqdm
 
 from tsforecast.cli import command_lines, options, parsing, runs, train
-from tsforecast.cli.chosen import settled
+from tsforecast.cli.choices import settled
 from tsforecast.cli.run_log import log_file
 from tsforecast.data import ForecastTask
 from tsforecast.evaluation import score
@@ -46,15 +46,7 @@ _STUDY, _TRIALS, _BEST, _PICTURE = "study.log", "trials.csv", "best.yaml", "stud
 
 
 def run(call: command_lines.Tuning) -> int:
-    """Tries settings until there are as many trials as asked for; a study that was stopped goes on.
-
-    Returns:
-        0, or 130 after Ctrl-C.
-
-    Raises:
-        ValueError: If data or the study are not as expected, or Optuna is not installed.
-        FileNotFoundError: If a file is missing.
-    """
+    """Try settings until there are as many trials as asked for; a study that was stopped goes on."""
     own, chosen = call.own, call.training.chosen
     if chosen.resume or chosen.output:
         raise ValueError("expected neither --resume nor --output: a study has a folder of its own, see --study")
@@ -121,11 +113,7 @@ def _search(folder: Path, own: command_lines.Tune, chosen: Namespace, space: dic
 
 
 def _open(path: Path) -> tuple[Any, set[str]]:
-    """The log of a study as Optuna's storage, and the names of the studies in it.
-
-    Raises:
-        ValueError: If it is damaged, or the log of something else.
-    """
+    """The log of a study as Optuna's storage, and the names of the studies in it."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -142,11 +130,7 @@ def _open(path: Path) -> tuple[Any, set[str]]:
 
 
 def validation_task(task: ForecastTask, windows: int) -> ForecastTask:
-    """The task without its test part, its last windows in the place of it.
-
-    Raises:
-        ValueError: If a series is too short.
-    """
+    """The task without its test part, its last windows in place of it; a ValueError if a series is too short."""
     entries = task.train
     shortest = min(entry["target"].shape[-1] for entry in entries)
     if shortest <= windows * task.prediction_length:
@@ -158,16 +142,7 @@ def validation_task(task: ForecastTask, windows: int) -> ForecastTask:
 
 
 def read_space(path: str | None, chosen: Namespace) -> dict[str, Any]:
-    """What is tried: hyperparameter -> list of choices, or a mapping of `low`, `high` and perhaps `log`.
-
-    Args:
-        path: YAML file; None for what is worth trying of every model.
-        chosen: Options of the model.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is not understood, or names what the model does not have.
-    """
+    """What is tried, of a YAML file or for None of every model: hyperparameter -> choices, or `low`, `high`, `log`."""
     if path is None:
         space: dict[str, Any] = {name: values for name, values in _CHOICES.items() if name in chosen}
         if chosen.get("components") == "none":  # of models that do without them
@@ -208,13 +183,6 @@ def suggest(trial: Any, name: str, values: Any) -> Any:
 
 def trial_crps(model: str, chosen: Namespace, task: ForecastTask, tried: Mapping[str, Any], scratch: Path) -> float:
     """CRPS on the validation windows, of a model trained on what comes before them.
-
-    Args:
-        model: Name of the model.
-        chosen: Options of the run.
-        task: As `validation_task` gives it.
-        tried: Hyperparameters in the place of those chosen.
-        scratch: Folder for what the training writes.
 
     Raises:
         ArithmeticError: If the training diverges.

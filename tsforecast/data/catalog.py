@@ -17,32 +17,18 @@ from tsforecast.wording import suggestion
 __all__ = ["CATALOG", "SCRIPTS", "ForecastTask", "load_task"]
 
 # The script that prepares each full set.
-SCRIPTS = {
-    "exchange-full": "exchange.py",
-    "electricity-full": "electricity.py",
-    "traffic-full": "traffic.py",
-    "solar-full": "solar.py",
-    "wiki-full": "wiki.py",
-}
-
+SCRIPTS = {f"{name}-full": f"{name}.py" for name in ("exchange", "electricity", "traffic", "solar", "wiki")}
 # What is measured, and its unit where the source tells.
 _READINGS = ("consumption", "sum of 4 readings in kW")
 _MEASURED = {
-    "exchange": ("exchange rate", "US dollars"),
-    "electricity": _READINGS,
-    "electricity-18dec": _READINGS,
-    "traffic": ("taxi trips", "per hour"),
-    "solar": ("photovoltaic output", "W per kW of panels"),
-    "wiki": ("page views", "per day"),
-    "taxi-blizzard": ("taxi trips", "per half hour"),
-    "eia-2020": ("electricity demand", "MW"),
-    "electricity-2012-2014": ("consumption", ""),
-    "exchange-full": ("exchange rate", "US dollars"),
-    "electricity-full": _READINGS,
-    "traffic-full": ("occupied share of the lane", ""),
-    "solar-full": ("photovoltaic output", "MW"),
+    "exchange": ("exchange rate", "US dollars"), "electricity": _READINGS, "electricity-18dec": _READINGS,
+    "traffic": ("taxi trips", "per hour"), "solar": ("photovoltaic output", "W per kW of panels"),
+    "wiki": ("page views", "per day"), "taxi-blizzard": ("taxi trips", "per half hour"),
+    "eia-2020": ("electricity demand", "MW"), "electricity-2012-2014": ("consumption", ""),
+    "exchange-full": ("exchange rate", "US dollars"), "electricity-full": _READINGS,
+    "traffic-full": ("occupied share of the lane", ""), "solar-full": ("photovoltaic output", "MW"),
     "wiki-full": ("page views", "per day"),
-}
+}  # fmt: skip
 
 
 def _bundled(name: str, file: str, freq: str, prediction_length: int, windows: int, drop_last: int = 0) -> ForecastTask:

@@ -121,17 +121,7 @@ def _check_target(entry: dict[str, Any], min_length: int, all_missing: bool, pla
 
 
 def check_values(values: np.ndarray, support: str, largest: float, name: str) -> None:
-    """Refuses values that a model could not take, and names the first of them.
-
-    Args:
-        values: Of shape (.., step), NaN where missing.
-        support: See `check_entries`.
-        largest: Likewise.
-        name: What they are, for the message.
-
-    Raises:
-        ValueError: If one is infinite, too large or not in the support.
-    """
+    """Refuses values (.., step), NaN where missing, that a model could not take, and names the first of them."""
     sizes = np.abs(values)
     if np.isinf(sizes).any():
         step = int(np.argwhere(np.isinf(sizes))[0][-1])
@@ -180,15 +170,7 @@ def _check_features(entry: dict[str, Any], length: int, future: int, place: str)
 
 
 def as_numbers(values: Any, place: str = "the values") -> np.ndarray:
-    """Numbers of a data entry as an array, with NaN for None and for masked values of NumPy.
-
-    Args:
-        values: An array, a masked array, or lists of numbers and None.
-        place: What they are, for messages.
-
-    Raises:
-        ValueError: If they are no numbers, or rows differ in length.
-    """
+    """Numbers of a data entry as an array, with NaN for None and for masked values of NumPy."""
     if isinstance(values, np.ma.MaskedArray):
         return np.ma.filled(values.astype(np.float64), np.nan) if np.ma.is_masked(values) else np.asarray(values)
     try:
@@ -203,11 +185,7 @@ def as_numbers(values: Any, place: str = "the values") -> np.ndarray:
 
 
 def refuse_endless(data: Any) -> None:
-    """Refuse data that never end, or end after one walk through them.
-
-    Raises:
-        ValueError: If they do.
-    """
+    """Raise a ValueError for data that never end, or that end after one walk through them."""
     if isinstance(data, Cyclic):
         raise ValueError(
             "expected data that end, got GluonTS' Cyclic, which does not; give the data in it (`data.iterable`): the "

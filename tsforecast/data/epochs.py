@@ -1,6 +1,7 @@
 """Batches of the windows of an epoch, for one process or several."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import compress, count
 from typing import Any
 
@@ -19,6 +20,7 @@ def alone() -> tuple[int, int]:
     return 0, 1
 
 
+@dataclass(eq=False, repr=False)
 class EpochLoader:
     """Batches of training windows; the order and the windows of an epoch follow from (seed, epoch) alone.
 
@@ -33,46 +35,27 @@ class EpochLoader:
 
     A checkpoint within an epoch holds how many batches have been made (`state_dict`): a resumed run goes on behind
     them.
-
-    Args:
-        data: Prepared entries, walked through again for every pass.
-        past: Steps of the past of a window, at most two thirds of what there is, so that windows differ. None for
-            whole series.
-        future: Steps of the future.
-        batch_size: Windows in a batch.
-        num_batches: Batches in an epoch, passing over the data as often as needed; None for one pass.
-        seed: None for an order that is not reproducible.
-        recent: Steps at the end of each series from which windows are taken; None for all.
-        at_end: Take the last window of every series, in order, instead of random ones (validation); none of series
-            that are no longer than the future.
-        buffer: Windows among which the order is shuffled.
-        scaling_length: Of a model to which the unit of the data does not matter, see `find_exponents`; None for others.
-        count: Number of entries. Where an epoch has fewer windows, a sample of them is drawn for it; None for a walk
-            from the first on.
-        growing: Whether a window has all of the past before its split, up to `past` steps, as a prediction has it. Late
-            splits are then drawn more often, since it is the end that a forecast begins at.
     """
 
-    def __init__(
-        self,
-        data: Iterable[dict[str, Any]],
-        past: int | None,
-        future: int,
-        batch_size: int,
-        num_batches: int | None,
-        seed: int | None = None,
-        recent: int | None = None,
-        at_end: bool = False,
-        buffer: int = 4096,
-        scaling_length: int | None = None,
-        count: int | None = None,
-        growing: bool = False,
-    ) -> None:
-        self.count, self.growing = count, growing
-        self.data, self.past, self.future = data, past, future
-        self.batch_size, self.num_batches, self.at_end, self.buffer = batch_size, num_batches, at_end, buffer
-        self.recent, self.scaling_length = recent, scaling_length
-        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+    data: Iterable[dict[str, Any]]  # prepared entries, walked through again for every pass
+    past: int | None  # steps of a window, at most two thirds of what there is: windows differ; None for whole series
+    future: int  # steps of it
+    batch_size: int  # windows in a batch
+    num_batches: int | None  # in an epoch, passing over the data as often as needed; None for one pass
+    seed: int | None = None  # None for an order that is not reproducible
+    recent: int | None = None  # steps at the end of each series from which windows are taken; None for all
+    # Take the last window of every series, in order (validation); none of series that are no longer than the future.
+    at_end: bool = False
+    buffer: int = 4096  # windows among which the order is shuffled
+    scaling_length: int | None = None  # of a model that the unit of the data does not matter to, see `find_exponents`
+    # Number of entries. Where an epoch has fewer windows, a sample of them is drawn; None for a walk from the first on.
+    count: int | None = None
+    # Whether a window has all of the past before its split, up to `past` steps, as a prediction has it. Late splits are
+    # then drawn more often, since it is the end that a forecast begins at.
+    growing: bool = False
+
+    def __post_init__(self) -> None:
+        self._seed = (int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed) % 2**63
         self.epoch = 0
         self.made = 0  # batches of this epoch
         self.begin = 0  # of which a resumed run has seen so many
@@ -91,7 +74,7 @@ class EpochLoader:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         rank, processes = (0, 1) if self.at_end else self.place()
-        seed = [self.seed % 2**63, self.epoch]
+        seed = [self._seed, self.epoch]
         if self._streamed is not None and processes > 1:  # each process has entries, and draws windows, of its own
             seed, rank, processes = [*seed, rank], 0, 1
         rng = np.random.default_rng(seed)
@@ -115,11 +98,7 @@ class EpochLoader:
         return {"made": self.made}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Leaves out the batches that have been made, in the next iteration; none after a whole epoch.
-
-        Raises:
-            ValueError: If an epoch has fewer batches.
-        """
+        """Leaves out the batches that have been made, in the next iteration; none after a whole epoch."""
         made, most = state["made"], self.num_batches
         if most is not None and made > most:
             raise ValueError(f"expected a checkpoint of an epoch of {most} batches, got one after {made}")
@@ -186,7 +165,7 @@ class EpochLoader:
     def _drawn(self, entries: StreamedEntries, walk: int) -> Iterable[dict[str, Any]]:
         """Prepared entries of this process, in the order of a walk of an epoch."""
         rank, processes = self.place()
-        rng = np.random.default_rng([self.seed % 2**63, self.epoch, walk, rank])
+        rng = np.random.default_rng([self._seed, self.epoch, walk, rank])
         drawn = entries.drawn(rng, rank, processes)
         return self.data.transformation(drawn, True) if isinstance(self.data, TransformedDataset) else drawn
 

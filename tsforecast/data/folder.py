@@ -45,12 +45,7 @@ def data_home() -> Path:
 
 
 def write_folder(task: ForecastTask, path: Path) -> None:
-    """Writes a task as a GluonTS folder: it appears only when it is complete, and replaces an older one.
-
-    Args:
-        task: Task to write. Targets of float64 are written as they are.
-        path: Folder to create.
-    """
+    """Writes a task as a GluonTS folder: it appears only when it is complete, and replaces an older one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     meta = {"freq": task.freq, "prediction_length": task.prediction_length, "windows": task.windows}
     with replace_folder(path) as scratch:
@@ -131,18 +126,7 @@ def read_folder(
 def _test_windows(
     path: Path, horizon: int | None, windows: int | None, steps: int | None, repeats: int
 ) -> tuple[int, int]:
-    """Steps of a window and number of windows; the test part tells the unknown ones.
-
-    Args:
-        path: For the message.
-        horizon: If it is known.
-        windows: If they are known.
-        steps: By which the test part goes beyond the training part; None if series differ in it.
-        repeats: How often the test part has each series.
-
-    Raises:
-        ValueError: If the test part does not tell them.
-    """
+    """Steps of a window and number of windows; the test part tells the unknown ones."""
     if horizon is None and steps is not None and steps % repeats == 0:
         horizon = steps // repeats
     if windows is None and horizon is not None and steps is not None and steps % horizon == 0:

@@ -28,15 +28,7 @@ Given = str | Sequence[str] | pd.DataFrame
 
 
 def with_levels(columns: Columns, given: Given | None) -> Columns:
-    """Return the columns of a table with the levels of a hierarchy among those that name its series.
-
-    Args:
-        columns: Of the table.
-        given: As for `find_hierarchy`; a summing matrix names no columns, nor does None.
-
-    Raises:
-        ValueError: If a level has no name, or a column is given twice.
-    """
+    """Return columns of a table with the levels of a hierarchy among those that name its series."""
     if given is None or (groups := _groups(given)) is None:
         return columns
     levels = [name for group in groups for name in group]

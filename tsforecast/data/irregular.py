@@ -107,15 +107,7 @@ def _with_windows(task: ForecastTask, horizon: str | int | None, windows: int | 
 
 
 def nanoseconds(text: str, name: str) -> int:
-    """Return a time such as "6h", "90min" or "1D" in nanoseconds.
-
-    Args:
-        text: Of the user.
-        name: Of the option, for the message.
-
-    Raises:
-        ValueError: If it is none, or not above zero.
-    """
+    """Return a time such as "6h", "90min" or "1D" in nanoseconds."""
     try:
         found = pd.Timedelta(text)
     except ValueError:

@@ -36,12 +36,7 @@ def _exponents(
 
 
 def too_large(values: NDArray[np.floating[Any]], is_target: bool) -> tuple[tuple[int, ...], str] | None:
-    """The place of a value that no model takes, and its fault; None where all are fine.
-
-    Args:
-        values: Of a file; NaN where missing.
-        is_target: Targets may have any finite size. Features must have a place in float32.
-    """
+    """The place of a value that no model takes, and its fault, or None; features must have a place in float32."""
     wrong = np.isinf(values) if is_target else np.abs(values) > np.float64(_FLOAT32.max)
     if not wrong.any():
         return None
@@ -64,12 +59,7 @@ def in_range(
 
 
 def in_units(samples: NDArray[np.floating[Any]], exponents: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
-    """Samples of one series in the units of the data: in float32 where that rounds by little of their spread.
-
-    Args:
-        samples: Of shape (sample, time), or (sample, time, target).
-        exponents: Those of the targets.
-    """
+    """Samples (sample, time[, target]) of a series in units of the data: in float32 where that rounds by little."""
     if exponents.any():
         return np.ldexp(samples.astype(np.float64), exponents if samples.ndim == 3 else exponents[0])
     axes = (0, 1)

@@ -18,11 +18,7 @@ def count_past(data: Iterable[dict[str, Any]]) -> int:
 
 
 def with_past(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry with its past-only covariates as further targets; one without them as it is.
-
-    Raises:
-        ValueError: If they are not as long as the target.
-    """
+    """Return an entry with its past-only covariates, as long as the target, as further targets; others as they are."""
     if entry.get(PAST) is None:
         return entry
     target, past = (np.atleast_2d(as_numbers(entry[name]).astype(np.float64)) for name in (FieldName.TARGET, PAST))

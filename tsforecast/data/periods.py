@@ -30,17 +30,11 @@ _WORDS = {unit: word for word, unit in UNITS.items()}
 
 @dataclass(frozen=True, eq=False)
 class Periods:
-    """Sums over the whole periods of one calendar unit within a horizon.
+    """Sums over the whole periods of one calendar unit within a horizon."""
 
-    Attributes:
-        name: Of the unit, as it was given.
-        weights: Of the steps in the sum of each period, (period, step).
-        start: First of the periods.
-    """
-
-    name: str
-    weights: NDArray[np.float64]
-    start: pd.Period
+    name: str  # of the unit, as it was given
+    weights: NDArray[np.float64]  # of the steps in the sum of each period, (period, step)
+    start: pd.Period  # first of the periods
 
 
 def find_periods(given: str | Sequence[str], task: ForecastTask) -> list[Periods]:

@@ -106,17 +106,11 @@ def _span(task: ForecastTask) -> tuple[pd.Timestamp, pd.Timestamp]:
 
 @dataclass(frozen=True)
 class _Days:
-    """Days, or working days where there are no others, with their holidays.
+    """Days, or working days where there are no others, with their holidays."""
 
-    Attributes:
-        freq: Frequency of the task.
-        days: In order.
-        names: For each holiday, whether it is on a day.
-    """
-
-    freq: str
-    days: Any
-    names: dict[str, NDArray[np.bool_]]
+    freq: str  # frequency of the task
+    days: Any  # in order
+    names: dict[str, NDArray[np.bool_]]  # for each holiday, whether it is on a day
 
     @classmethod
     def of(cls, country: str, first: pd.Timestamp, last: pd.Timestamp, freq: str) -> "_Days":
@@ -216,13 +210,7 @@ def _chosen(task: ForecastTask, days: _Days) -> list[str]:
 
 
 def _unlike(task: ForecastTask, days: _Days, test: int) -> NDArray[np.float64]:
-    """Distances of the values of each day from those a week before and after, relative to their size; NaN if not known.
-
-    Args:
-        task: The first series of it are looked at, up to their test parts.
-        days: All days.
-        test: Steps of the test part.
-    """
+    """Distances of the values of a day from those a week before and after, relative to their size; NaN if unknown."""
     week = 5 if days.days.freqstr == "B" else 7
     total, count = np.zeros(len(days.days)), np.zeros(len(days.days))
     for entry in task.entries[:_COMPARED]:
@@ -256,7 +244,11 @@ def _holidays(country: str, first: int, last: int) -> list[tuple[dt.date, list[s
     languages = getattr(holidays, "list_localized_countries", dict)().get(code, [])
     language = "en_US" if "en_US" in languages else None
     found = holidays.country_holidays(code, subdiv=parts.get(part), years=range(first, last + 1), language=language)
-    return [(date, _plain_names(names)) for date, names in sorted(found.items())]
+    return [
+        # Without remarks, such as that a holiday is observed on another day.
+        (date, [re.sub(r"\s*\(.*?\)", "", name).strip() for name in names.split("; ")])
+        for date, names in sorted(found.items())
+    ]
 
 
 def _near(country: str, codes: Iterable[str]) -> str:
@@ -268,8 +260,3 @@ def _near(country: str, codes: Iterable[str]) -> str:
     if near:
         return f"did you mean {by_name[near[0]]!r}?"
     return suggestion(country, codes) or "expected a code such as US, DE or AU-VIC"
-
-
-def _plain_names(names: str) -> list[str]:
-    """Names of the holidays of a day, without a remark such as that it is observed on another day."""
-    return [re.sub(r"\s*\(.*?\)", "", name).strip() for name in names.split("; ")]

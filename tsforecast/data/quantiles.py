@@ -49,10 +49,6 @@ def _knows_quantiles(kind: type) -> bool:
 def check_levels(levels: Sequence[float], name: str = "quantiles") -> tuple[float, ...]:
     """The levels of quantiles as a tuple.
 
-    Args:
-        levels: Of quantiles.
-        name: Of the option that gives them, for messages.
-
     Raises:
         ValueError: If one is not between 0 and 1, or occurs twice.
     """
@@ -83,9 +79,6 @@ def forecast_frame(
         `item_id`, `timestamp` (as rows of the data would be dated), `period` where there are sums over some, `target`
         where there are several, then `mean` and a
         column for each quantile, or `path` and `value`.
-
-    Raises:
-        ValueError: If there are no sample paths.
     """
     parts = [_columns(forecast, levels, targets) for forecast in forecasts]
     frame = pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})

@@ -162,10 +162,6 @@ def bucket_task(
 
     Returns:
         The task of the series that can be used, of which there may be none.
-
-    Raises:
-        FileNotFoundError: If there is no such bucket.
-        ValueError: If it is broken, or as `read_task` says.
     """
     series = series_of(bucket_table(folder, bucket, columns), freq, categories)
     beyond = windows == 0 and prediction_length > 0
@@ -184,11 +180,7 @@ def _streamed(
     categories: Mapping[str, Sequence[str]] | None,
     beyond: bool,
 ) -> ForecastTask:
-    """The task of buckets that are read again in every walk through its entries.
-
-    Raises:
-        ValueError: If more than half of the series can not be used, among others.
-    """
+    """The task of buckets that are read again in every walk through its entries."""
     columns = selected(folder, survey, given, only=beyond)
     refuse_other_frequency(folder, survey, freq)
     known = categories_of(survey, columns, categories)

@@ -24,26 +24,16 @@ Node = TypeVar("Node")
 
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
-    """Sums of series.
+    """Sums of series."""
 
-    Attributes:
-        bottoms: Names of the series at the bottom.
-        aggregates: Names of the sums.
-        sums: Weights of the series in each sum, mostly 1.
-        cells: Cells that name each sum in the columns of the data, by its name; empty for a summing matrix.
-    """
-
-    bottoms: tuple[str, ...]
-    aggregates: tuple[str, ...]
-    sums: Any  # a sparse array
+    bottoms: tuple[str, ...]  # names of the series at the bottom
+    aggregates: tuple[str, ...]  # names of the sums
+    sums: Any  # weights of the series in each sum, mostly 1: a sparse array
+    # Cells that name each sum in the columns of the data, by its name; empty for a summing matrix.
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse sums of single series alone.
-
-        Raises:
-            ValueError: If there is none of two series.
-        """
+        """Refuse sums of single series alone."""
         if not (np.diff(self.sums.indptr) > 1).any():
             raise ValueError(
                 "expected a hierarchy in which one sum at least has two series, got "
@@ -150,11 +140,7 @@ def _totals(tree: Hierarchy, values: NDArray[np.float64], names: Sequence[str]) 
 
 
 def _agreed(name: str, total: NDArray[np.float64], entry: dict[str, Any], first: dict[str, Any]) -> NDArray[np.float64]:
-    """Return a sum with the values that the data give it.
-
-    Raises:
-        ValueError: If they differ from the sum of its series.
-    """
+    """Return a sum with the values that the data give it, which must agree with it."""
     skip = (entry["start"].ordinal - first["start"].ordinal) // entry["start"].freq.n
     target = np.asarray(entry["target"], np.float64)
     given = np.full(len(total), np.nan)

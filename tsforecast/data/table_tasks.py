@@ -30,15 +30,6 @@ def task_of(
 ) -> ForecastTask:
     """The task of the series that can be used; a warning names the others.
 
-    Args:
-        series: That were read.
-        horizon: Steps of a forecast.
-        windows: Number of test windows.
-        reasons: Why they are so many.
-        beyond: As `read_task` has it.
-        part: Whether these are a part of all series, of which none needs to be left.
-        step: From the beginning of a test window to that of the next; 0 for the horizon.
-
     Raises:
         ValueError: If more than half can not be used, unless they are a part; or none of them all.
     """

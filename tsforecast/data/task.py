@@ -89,9 +89,6 @@ class ForecastTask:
         """Return pairs of a past and the observations within the horizon after it, of series with clocks of their own.
 
         Empty windows are left out.
-
-        Raises:
-            ValueError: If the task has no test windows.
         """
         self._check_windows()
         pairs = []
@@ -128,7 +125,11 @@ class ForecastTask:
     @property
     def latest(self) -> list[dict[str, Any]]:
         """The entries for a forecast beyond their end: whole targets, covariates `prediction_length` steps longer."""
-        return [_cut_covariates(entry, self.prediction_length) for entry in self.entries]
+        name, found = FieldName.FEAT_DYNAMIC_REAL, []
+        for entry in self.entries:
+            length = entry[FieldName.TARGET].shape[-1] + self.prediction_length
+            found.append({**entry, name: np.asarray(entry[name])[:, :length]} if name in entry else entry)
+        return found
 
     @property
     def gaps_at_end(self) -> list[int]:
@@ -142,16 +143,7 @@ class ForecastTask:
         return [str(entry["item_id"]) for entry, gap in zip(self.entries, gaps, strict=True) if gap]
 
     def ending_together(self, end: pd.Period | None = None) -> "ForecastTask":
-        """The task with missing values behind series that end early: forecasts of all then cover the same dates.
-
-        A warning names the series whose last value comes before that of others.
-
-        Args:
-            end: The last step of all; None for that of the series that ends last.
-
-        Raises:
-            ValueError: If known covariates of such a series do not reach over the same forecast.
-        """
+        """The task with missing values up to the last end (or `end`): forecasts of all then cover the same dates."""
         if early := self.early:
             log.warning(
                 "%d series end before others (%s): what follows is taken as missing, and all forecasts cover the same "
@@ -166,20 +158,17 @@ class ForecastTask:
             names = [name for name in (FieldName.TARGET, FieldName.PAST_FEAT_DYNAMIC_REAL) if name in entry]
             found = dict(entry)
             if gap:
-                found |= {name: _missing_behind(np.asarray(entry[name]), gap) for name in names}
+                for name in names:
+                    values = np.asarray(entry[name])
+                    behind = np.full((*values.shape[:-1], gap), np.nan, values.dtype)
+                    found[name] = np.concatenate([values, behind], axis=-1)
                 _check_covariates(entry, found["target"].shape[-1] + self.prediction_length, gap)
             entries.append(found)
         return replace(self, entries=entries)
 
 
 def steps_of(windows: int, horizon: int, step: int = 0) -> int:
-    """Return the number of steps that test windows cover together.
-
-    Args:
-        windows: Their number.
-        horizon: Steps of each.
-        step: From the beginning of one to that of the next; 0 for `horizon`.
-    """
+    """Return the number of steps that test windows cover together, each `step` (0 for a horizon) behind the last."""
     return horizon + (windows - 1) * (step or horizon) if windows else 0
 
 
@@ -213,11 +202,6 @@ def _last_value(target: np.ndarray) -> int:
     return int(seen[-1]) + 1 if len(seen) else target.shape[-1]
 
 
-def _missing_behind(values: np.ndarray, steps: int) -> np.ndarray:
-    """Values with so many missing ones behind them."""
-    return np.concatenate([values, np.full((*values.shape[:-1], steps), np.nan, values.dtype)], axis=-1)
-
-
 def _check_covariates(entry: dict[str, Any], needed: int, gap: int) -> None:
     """Refuses covariates that are too short for a series that goes on with missing values."""
     covariates = entry.get(FieldName.FEAT_DYNAMIC_REAL)
@@ -227,14 +211,6 @@ def _check_covariates(entry: dict[str, Any], needed: int, gap: int) -> None:
             f"{needed - np.shape(covariates)[1]} steps before the forecast which all have in common; add them, or "
             f"forecast each series from its own end ({option('start', 'each')})"
         )
-
-
-def _cut_covariates(entry: dict[str, Any], beyond: int) -> dict[str, Any]:
-    """The entry, with covariates that end at most `beyond` steps behind the target."""
-    if FieldName.FEAT_DYNAMIC_REAL not in entry:
-        return entry
-    length = entry[FieldName.TARGET].shape[-1] + beyond
-    return {**entry, FieldName.FEAT_DYNAMIC_REAL: np.asarray(entry[FieldName.FEAT_DYNAMIC_REAL])[:, :length]}
 
 
 def last_steps(entry: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -251,11 +227,7 @@ def last_steps(entry: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def with_windows(task: ForecastTask, windows: int) -> ForecastTask:
-    """The task with another number of test windows, and so another split.
-
-    Raises:
-        ValueError: If nothing would be left to train on.
-    """
+    """The task with another number of test windows, and so another split; a ValueError without training steps."""
     length = min(entry["target"].shape[-1] for entry in task.entries)
     most = (length - 1 - task.prediction_length) // (task.step or task.prediction_length) + 1
     if not 0 <= windows <= most:
@@ -264,14 +236,7 @@ def with_windows(task: ForecastTask, windows: int) -> ForecastTask:
 
 
 def instances(data: TestData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Pasts and labels of test data as lists, made in one walk and without pandas' warning about business days.
-
-    Args:
-        data: As `ForecastTask.test` gives it.
-
-    Returns:
-        Pasts and labels, both in the order of the test data.
-    """
+    """Pasts and labels of test data as lists, made in one walk without pandas' warning about business days."""
     with expected_alias_warnings():
         pairs = list(data)
     return [past for past, _ in pairs], [label for _, label in pairs]

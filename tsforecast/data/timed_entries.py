@@ -43,12 +43,6 @@ def with_ticks(
 
     Of a long gap only the multiples of twice, four times, .. the time are taken, so that there are at most 64 of them.
     Where there is a moment already there is none in addition.
-
-    Args:
-        entry: With times, and perhaps a target and covariates.
-        cell: The time, in nanoseconds.
-        last: Time before the entry; None where the series begins with it.
-        covariates: Their values at the moments that are added.
     """
     times = entry["times"]
     since = np.concatenate([times[:1] if last is None else np.array([last]), times[:-1]])
@@ -141,11 +135,7 @@ def _covariates(entry: Mapping[str, Any], place: str, count: int) -> dict[str, N
 
 
 def as_covariates(given: Any, place: str, count: int, name: str = "feat_dynamic_real") -> NDArray[np.float64]:
-    """Return covariates (covariate, time) as float64.
-
-    Raises:
-        ValueError: If one is missing, or there are not as many times.
-    """
+    """Return covariates (covariate, time) as float64; a ValueError if one is missing, or times differ."""
     values = as_numbers(given, f"{place}: {name}").astype(np.float64)
     if values.ndim != 2 or values.shape[1] != count:
         raise ValueError(f"{place}: expected {name} of shape (covariate, {count}), got {values.shape}")
@@ -155,11 +145,7 @@ def as_covariates(given: Any, place: str, count: int, name: str = "feat_dynamic_
 
 
 def as_times(given: Any, place: str) -> NDArray[np.int64]:
-    """Return times as nanoseconds since 1970: from whole numbers of these, or from time stamps for pandas.
-
-    Raises:
-        ValueError: If one is no time.
-    """
+    """Return times as nanoseconds since 1970: from whole numbers of these, or from time stamps for pandas."""
     values = np.asarray(given)
     if values.dtype.kind in "iu":
         return values.astype(np.int64)

@@ -29,13 +29,7 @@ def _calendar(start: pd.Period, length: int, seasons: tuple[str, ...]) -> tuple[
 
 
 def calendar_of(ordinals: NDArray[np.int64], freq: str, seasons: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Time features (time, feature) in [-0.5, 0.5], and season indices (time, season).
-
-    Args:
-        ordinals: Of periods, in any order.
-        freq: Their frequency, as `pandas.Period` names it.
-        seasons: Names of seasons, see `tsforecast.seasons`.
-    """
+    """Time features (time, feature) in [-0.5, 0.5], and season indices (time, season)."""
     with expected_alias_warnings():
         times = pd.PeriodIndex.from_ordinals(ordinals, freq=freq)
         known = "s" if calendar_unit(freq)[1] in ("ms", "us", "ns") else offset_alias(freq)  # GluonTS has none below

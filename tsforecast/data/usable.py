@@ -21,19 +21,12 @@ _FAR = 100.0  # ranges of the other values, beyond which one is an error
 
 
 class Unusable(NamedTuple):
-    """A series that can not be used.
+    """A series that can not be used."""
 
-    Attributes:
-        place: Its number among the series.
-        name: Of the series.
-        end: Where its rows end, for the message.
-        fault: What is wrong with it.
-    """
-
-    place: int
-    name: str
-    end: str
-    fault: str
+    place: int  # its number among the series
+    name: str  # of the series
+    end: str  # where its rows end, for the message
+    fault: str  # what is wrong with it
 
 
 def unusable(entries: Iterable[tuple[Any, dict[str, Any]]], test_length: int, beyond: bool) -> list[Unusable]:
@@ -60,16 +53,7 @@ def unusable(entries: Iterable[tuple[Any, dict[str, Any]]], test_length: int, be
 
 
 def tell(path: Path, left_out: Sequence[Unusable], total: int | None) -> None:
-    """Warns of the series that are left out.
-
-    Args:
-        path: Where the series come from.
-        left_out: Those that can not be used.
-        total: Number of all series; None where these are a part of them, of which none needs to be left.
-
-    Raises:
-        ValueError: If more than half can not be used.
-    """
+    """Warns of series left out; a ValueError if more than half of `total` (None for a part) can not be used."""
     if total is not None and len(left_out) > total / 2:
         first = left_out[0]
         split = f"give a shorter {option('prediction_length')} or fewer {option('windows')}, or "

@@ -53,9 +53,6 @@ def since_first_value(window: dict[str, Any]) -> dict[str, Any]:
     """The window without the steps before the series begins, see `first_value`.
 
     Of a past without a value its last step is left.
-
-    Args:
-        window: As `cut` makes it.
     """
     begin = first_value(window["past_target"], window["past_observed"])
     names = [f"past_{name}" for name in (*_PER_STEP, _OF_EFFECTS) if f"past_{name}" in window]
@@ -63,14 +60,10 @@ def since_first_value(window: dict[str, Any]) -> dict[str, Any]:
 
 
 def first_value(values: np.ndarray, observed: np.ndarray) -> int:
-    """The first step of a series: its first value, or behind it, the first that is not out of all proportion.
+    """The first step of values (time, target): the first observed, or behind it the first not out of all proportion.
 
     A shop that has not opened sells nothing: early values below a twentieth of the recent ones do not count, where they
     are at least two, and twice as many as any later ones of that size in a row. The last step where there is no value.
-
-    Args:
-        values: Of shape (time, target).
-        observed: Which of them are there.
     """
     seen = np.flatnonzero(observed.any(-1))
     if not len(seen):

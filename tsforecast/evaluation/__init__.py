@@ -14,30 +14,10 @@ if TYPE_CHECKING:
     from tsforecast.evaluation.scores import Scores, score
 
 __all__ = [
-    "BASELINES",
-    "HUNDREDTHS",
-    "INTERVALS",
-    "LEVELS",
-    "METRICS",
-    "TENTHS",
-    "Baseline",
-    "DeepAR",
-    "Difference",
-    "Evaluation",
-    "Metric",
-    "Scores",
-    "Window",
-    "crps_by_window",
-    "default_baselines",
-    "evaluate",
-    "fit_baseline",
-    "fit_named",
-    "forecast_quantiles",
-    "format_scores",
-    "paired_difference",
-    "save_scores",
-    "score",
-]
+    "BASELINES", "HUNDREDTHS", "INTERVALS", "LEVELS", "METRICS", "TENTHS", "Baseline", "DeepAR", "Difference",
+    "Evaluation", "Metric", "Scores", "Window", "crps_by_window", "default_baselines", "evaluate", "fit_baseline",
+    "fit_named", "forecast_quantiles", "format_scores", "paired_difference", "save_scores", "score",
+]  # fmt: skip
 
 # Where each is from; imported when it is asked for: DeepAR needs packages that take seconds to import.
 _HOMES = {

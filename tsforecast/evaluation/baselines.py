@@ -41,15 +41,10 @@ NAIVE_LATER = "forecasts overflowed at a later date: a random walk"
 
 @dataclass(frozen=True)
 class SeasonalNaive:
-    """The value one season ago, with Gaussian errors; their variance grows by each season ahead.
+    """The value one season ago, with Gaussian errors; their variance grows by each season ahead."""
 
-    Attributes:
-        season: Lag in steps; 1 is a random walk.
-        std: Root mean square of the training range's changes over one season.
-    """
-
-    season: int
-    std: float
+    season: int  # lag in steps; 1 is a random walk
+    std: float  # root mean square of the training range's changes over one season
 
     @classmethod
     def fit(cls, history: Array, season: int) -> "SeasonalNaive":
@@ -66,15 +61,10 @@ class SeasonalNaive:
 
 @dataclass(frozen=True)
 class EmpiricalChanges:
-    """The value one season ago plus the quantiles of all changes over as many seasons that the training range has seen.
+    """The value one season ago plus the quantiles of all changes over seasons that the training range has seen."""
 
-    Attributes:
-        season: Lag in steps; 1 is the empirical random walk.
-        training: The training range.
-    """
-
-    season: int
-    training: Array
+    season: int  # lag in steps; 1 is the empirical random walk
+    training: Array  # the training range
 
     @classmethod
     def fit(cls, history: Array, season: int) -> "EmpiricalChanges":
@@ -180,11 +170,7 @@ class _BaselinePredictor(Predictor):
 
 
 def check_baseline(name: str) -> None:
-    """Refuse a wrong name of a baseline.
-
-    Raises:
-        ValueError: As it says.
-    """
+    """Raise a ValueError for a wrong name of a baseline."""
     kind, _, lag = name.partition("-")
     if kind not in (*_NAIVE, *CLASSICS) or (lag and not (lag.isdecimal() and int(lag))):
         known = ", ".join((*_NAIVE, *CLASSICS))

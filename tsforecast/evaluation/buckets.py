@@ -28,20 +28,13 @@ class Scoring(Request):
 
     A bucket's file has the CRPS of every forecast. When all are done, the folder has the files of `save_scores` that
     are not of single series.
-
-    Attributes:
-        dataset: Name of the data set.
-        model: Name of the model.
-        prediction_length: Steps of a rolling forecast.
-        windows: Test windows, one at least.
-        baselines: Names, as `evaluate` takes them.
     """
 
-    dataset: str
-    model: str
-    prediction_length: int
-    windows: int
-    baselines: list[str]
+    dataset: str  # name of the data set
+    model: str  # name of the model
+    prediction_length: int  # steps of a rolling forecast
+    windows: int  # test windows, one at least
+    baselines: list[str]  # names, as `evaluate` takes them
 
     def read(self, folder: Path, bucket: Bucket) -> ForecastTask:
         """Return the series with their test windows."""
@@ -72,11 +65,7 @@ class Scoring(Request):
         return {"totals": totals, "deviations": evaluation.deviations}
 
     def finish(self, out: Path, notes: list[dict[str, Any]]) -> None:
-        """Writes scores over all series, and a table of them to read.
-
-        Raises:
-            ValueError: If no series can be used.
-        """
+        """Writes scores over all series, and a table of them to read; a ValueError if no series can be used."""
         evaluation = merged(self, notes)
         save_scores(evaluation, out, of_series=False)
         with replace_file(out / TABLE) as temporary:
@@ -84,15 +73,7 @@ class Scoring(Request):
 
 
 def merged(request: Scoring, notes: list[dict[str, Any]]) -> Evaluation:
-    """Return the scores over all series, with those of no single one.
-
-    Args:
-        request: What was wanted.
-        notes: Of the buckets, in their order.
-
-    Raises:
-        ValueError: If no series can be used.
-    """
+    """Return the scores over all series, with those of no single one."""
     parts = [note["parts"] for note in notes if note["series"]]
     if not parts:
         raise ValueError("no bucket has a series that can be used: give fewer windows, or shorter ones")

@@ -20,15 +20,10 @@ _LONGER = {24: 168, 48: 336}
 
 @dataclass(frozen=True)
 class Classical:
-    """A model of statsforecast with its own intervals, filtered on with its fitted parameters.
+    """A model of statsforecast with its own intervals, filtered on with its fitted parameters."""
 
-    Attributes:
-        model: Fitted; of AutoETS without states and residuals, which are as long as the series.
-        additive: Whether forms that multiply were left out of the search.
-    """
-
-    model: Any
-    additive: bool = False
+    model: Any  # fitted; of AutoETS without states and residuals, which are as long as the series
+    additive: bool = False  # whether forms that multiply were left out of the search
 
     @classmethod
     def fit(cls, name: str, horizon: int, history: Array, season: int) -> "Classical":

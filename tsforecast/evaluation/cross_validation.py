@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from gluonts.dataset import Dataset
 from gluonts.itertools import batcher
 from gluonts.model import Forecast, Predictor, QuantileForecast
@@ -25,7 +26,7 @@ from tsforecast.evaluation.report import fit_named
 from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.refit import Train, refitted, trained_once
+from tsforecast.forecasting.refit import Train, predicted, refitted
 
 log = logging.getLogger(__name__)
 
@@ -90,16 +91,17 @@ def cross_validate(
         roles = roles if is_trained else replace(roles, ahead=True)  # as forecasts find covariates
         task = read_task(data, freq, horizon, windows, columns=roles, step=step, categories=categories)
     train = trainer_of(model, task.prediction_length, seed)
-    found = (refitted if refit else trained_once)(train, task, seed=seed)
+    if refit:
+        found = refitted(train, task, seed=seed)
+    else:
+        pasts, predictor = instances(task.test("rolling"))[0], train(task)
+        torch.manual_seed(seed)
+        found = predicted(predictor, pasts, None)
     return alike(validation_frame(found, task, levels), data)
 
 
 def trainer_of(model: Any, horizon: int, seed: int) -> Train:
-    """Return the training of a model, given as `cross_validate` takes it.
-
-    Raises:
-        ValueError: If there is no such model, or if it is of another horizon.
-    """
+    """Return the training of a model, given as `cross_validate` takes it; refuse one of another horizon."""
     if model is None:
         return partial(fitted, seed=seed)
     if isinstance(model, str) and model.partition("-")[0] in BASELINES:
@@ -116,13 +118,7 @@ def trainer_of(model: Any, horizon: int, seed: int) -> Train:
 
 
 def validation_frame(forecasts: Iterable[Forecast], task: ForecastTask, levels: tuple[float, ...]) -> pd.DataFrame:
-    """Return forecasts of the test windows of a task beside the actual values, see `cross_validate`.
-
-    Args:
-        forecasts: In the order of `task.test("rolling")`.
-        task: Of a table, or not.
-        levels: Of the quantiles.
-    """
+    """Return forecasts of the test windows of a task beside the actual values, see `cross_validate`."""
     _, labels = instances(task.test("rolling"))
     name = _name_of_actual(task, levels)
     parts = []
@@ -150,12 +146,7 @@ def _name_of_actual(task: ForecastTask, levels: tuple[float, ...]) -> str:
 
 
 class Kept(Predictor):
-    """A predictor whose forecasts are kept as the quantiles and means of a frame, in their order.
-
-    Args:
-        predictor: What forecasts.
-        levels: Of the quantiles.
-    """
+    """A predictor whose forecasts are kept as the quantiles and means of a frame, in their order."""
 
     def __init__(self, predictor: Predictor, levels: tuple[float, ...]) -> None:
         super().__init__(prediction_length=predictor.prediction_length)

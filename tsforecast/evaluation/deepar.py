@@ -24,11 +24,7 @@ _BATCHES = 50  # of an epoch
 
 
 def check_deepar(task: ForecastTask, name: str) -> None:
-    """Refuse a wrong name, and several targets.
-
-    Raises:
-        ValueError: As it says.
-    """
+    """Raise a ValueError for a wrong name, and for several targets."""
     _, _, suffix = name.partition("-")
     if name != "deepar" and not (suffix.isdecimal() and int(suffix)):
         raise ValueError(f"expected deepar, or with a number of epochs as in deepar-20, but got {name!r}")
@@ -56,16 +52,7 @@ class DeepAR:
 
     @classmethod
     def fit(cls, task: ForecastTask, name: str = "deepar", seed: int = 0) -> "DeepAR":
-        """Trains on the training range: epochs of 50 batches of 50 windows, a context of one horizon, on one device.
-
-        Args:
-            task: Univariate.
-            name: `deepar` for 50 epochs, or with a number of them, as in `deepar-20`.
-            seed: Of weights and batches.
-
-        Raises:
-            ValueError: If the name has something else behind it, or the task has several targets.
-        """
+        """Trains `deepar`, or `deepar-20` for 20 epochs, on the training range: of 50 batches of 50 windows."""
         check_deepar(task, name)
         _, _, suffix = name.partition("-")
         epochs = int(suffix) if suffix else _EPOCHS

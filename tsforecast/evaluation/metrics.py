@@ -25,6 +25,7 @@ _LOWER = np.array([LEVELS.index(round(0.5 - width / 200, 3)) for width in NOMINA
 _UPPER = np.array([LEVELS.index(round(0.5 + width / 200, 3)) for width in NOMINAL])
 _MEDIAN = LEVELS.index(0.5)
 
+_JOINT = {"sum": np.sum, "max": np.max}  # questions about the whole horizon
 Array = NDArray[np.float64]
 
 
@@ -61,32 +62,27 @@ class Window:
         """Return whether a label is there and inside the closed central interval, for every width of `NOMINAL`."""
         return (self.quantiles[_LOWER] <= self.label) & (self.label <= self.quantiles[_UPPER]) & self.observed
 
-    @cached_property
-    def sum_covered(self) -> NDArray[np.bool_]:
-        """Return whether the sum over the horizon is inside its central interval, for every width of `INTERVALS`."""
-        return self._covered_of_paths(np.sum)
-
-    @cached_property
-    def maximum_covered(self) -> NDArray[np.bool_]:
-        """Return whether the maximum over the horizon is inside its central interval, likewise."""
-        return self._covered_of_paths(np.max)
-
     @property
     def has_paths(self) -> NDArray[np.bool_]:
         """Return whether questions about the whole horizon can be scored, () or (target,): no label is missing."""
         return np.asarray(self.observed.all(-1) & (self.samples is not None))
 
-    def _covered_of_paths(self, aggregate: Callable[..., Array]) -> NDArray[np.bool_]:
+    @cached_property
+    def joint_covered(self) -> dict[str, NDArray[np.bool_]]:
+        """Return whether sum and maximum over the horizon are inside central intervals, for each of `INTERVALS`."""
         if self.samples is None:
-            return np.zeros((len(INTERVALS), *self.observed.shape[:-1]), bool)
+            return dict.fromkeys(_JOINT, np.zeros((len(INTERVALS), *self.observed.shape[:-1]), bool))
         levels = [0.5 + side * width / 200 for side in (-1, 1) for width in INTERVALS]
-        # The k-th of n values lies at the level k / (n + 1): so a label that is exchangeable with the paths is inside
-        # as often as the interval says, however few they are.
-        with np.errstate(invalid="ignore"):  # between infinite paths there is no end: the label is outside
-            bounds = np.quantile(aggregate(self.samples, axis=-1), levels, axis=0, method="weibull")
-        value = aggregate(self.label, axis=-1)
-        inside = (bounds[: len(INTERVALS)] <= value) & (value <= bounds[len(INTERVALS) :])
-        return np.asarray(inside & self.has_paths)
+        found = {}
+        for name, aggregate in _JOINT.items():
+            # The k-th of n values lies at the level k / (n + 1): so a label that is exchangeable with the paths is
+            # inside as often as the interval says, however few they are.
+            with np.errstate(invalid="ignore"):  # between infinite paths there is no end: the label is outside
+                bounds = np.quantile(aggregate(self.samples, axis=-1), levels, axis=0, method="weibull")
+            value = aggregate(self.label, axis=-1)
+            inside = (bounds[: len(INTERVALS)] <= value) & (value <= bounds[len(INTERVALS) :])
+            found[name] = np.asarray(inside & self.has_paths)
+        return found
 
 
 Term = Callable[[Window], NDArray[Any]]
@@ -188,16 +184,10 @@ def has_paths(window: Window) -> Array:
     return _at_last_step(window, window.has_paths)
 
 
-def sum_coverage(width: int) -> Term:
-    """Return a term: whether the sum over the horizon is inside its interval, of `INTERVALS`, at the last step."""
+def joint_coverage(name: str, width: int) -> Term:
+    """Return a term: whether the "sum" or "max" over the horizon is inside one of `INTERVALS`, at the last step."""
     row = INTERVALS.index(width)
-    return lambda window: _at_last_step(window, window.sum_covered[row])
-
-
-def maximum_coverage(width: int) -> Term:
-    """Return a term: whether the maximum over the horizon is inside its interval, likewise."""
-    row = INTERVALS.index(width)
-    return lambda window: _at_last_step(window, window.maximum_covered[row])
+    return lambda window: _at_last_step(window, window.joint_covered[name][row])
 
 
 def _at_last_step(window: Window, values: Any) -> Array:
@@ -205,8 +195,6 @@ def _at_last_step(window: Window, values: Any) -> Array:
     cells[..., -1] = values
     return cells
 
-
-_JOINT = (("sum", sum_coverage), ("max", maximum_coverage))
 
 METRICS = (
     Metric("crps", "CRPS", quantile_loss(TENTHS), size),
@@ -216,8 +204,10 @@ METRICS = (
     Metric("mase", "MASE", scaled_error, has_seasonal_error),
     *(Metric(f"coverage_{width}", f"in {width} %", coverage(width), count, width / 100) for width in INTERVALS),
     *(
-        Metric(f"{name}_{width}", f"{name} in {width} %", term(width), has_paths, width / 100, is_printed=False)
-        for name, term in _JOINT
+        Metric(
+            f"{of}_{width}", f"{of} in {width} %", joint_coverage(of, width), has_paths, width / 100, is_printed=False
+        )
+        for of in _JOINT
         for width in INTERVALS
     ),
     Metric("mse", "MSE", squared_error, count, is_printed=False),
@@ -247,15 +237,7 @@ def total(sums: Array, term: Term) -> Array:
 
 
 def table(sums: Array, index: pd.Index) -> pd.DataFrame:
-    """Return all metrics.
-
-    Args:
-        sums: Of `sums_of`, added up as wanted: (term, row).
-        index: Of the rows.
-
-    Returns:
-        A column for each metric, NaN where nothing was observed.
-    """
+    """Return a column for each metric from `sums_of`, added up (term, row); NaN where nothing was observed."""
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = {metric.name: total(sums, metric.term) / total(sums, metric.weight) for metric in METRICS}
     return pd.DataFrame(columns, index=index)

@@ -195,16 +195,7 @@ def _task_of(predictor: Any, data: Any, windows: int | None, columns: Any) -> Fo
 
 
 def check_baselines(names: Sequence[str], task: ForecastTask, others: Sequence[str] = ()) -> None:
-    """Refuse wrong and repeated names of baselines, before anything is fitted.
-
-    Args:
-        names: Of the baselines.
-        task: That they would forecast.
-        others: Names of models beside them.
-
-    Raises:
-        ValueError: As `fit_named` does, or with the names.
-    """
+    """Raise a ValueError for wrong and repeated names of baselines, before anything is fitted."""
     together = [*others, *names]
     if len({*together}) != len(together):
         raise ValueError(f"expected names that differ, but got {', '.join(together)}")
@@ -216,18 +207,7 @@ def check_baselines(names: Sequence[str], task: ForecastTask, others: Sequence[s
 
 
 def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, workers: int = 1) -> Baseline | DeepAR:
-    """Fits a baseline to the training range of a task.
-
-    Args:
-        name: As `evaluate` takes it.
-        task: Whose training range it sees.
-        season: Main season in steps, for a name which gives none.
-        seed: Of those which are trained.
-        workers: Processes that fit statsforecast's models; see `fit_baseline`.
-
-    Raises:
-        ValueError: If there is no such baseline, or DeepAR cannot take the task.
-    """
+    """Fits a baseline to the training range of a task."""
     if name.partition("-")[0] == "deepar":
         return DeepAR.fit(task, name, seed)
     return fit_baseline(name, task.train, season, horizon=task.test_length, workers=workers)

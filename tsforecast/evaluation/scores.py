@@ -33,27 +33,16 @@ _GRID = np.linspace(0, 1, 101)  # where the distribution of the PIT is tabulated
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over forecasts, to make scores of: those of several parts of the data add up to those of all.
+    """Sums over forecasts, to make scores of: those of several parts of the data add up to those of all."""
 
-    Attributes:
-        cells: Of `sums_of`, (term, horizon).
-        inside: Number of labels inside the central interval of each of `NOMINAL`.
-        pit: Sums of the distribution of the PIT at 0, .01, .., 1.
-        labels: Number of labels.
-        num_series: Number of series.
-        num_forecasts: Number of forecasts.
-        num_exact: Number of those whose quantiles are not of samples.
-        num_samples: All numbers of paths of a forecast, None where there are none.
-    """
-
-    cells: Array
-    inside: Array
-    pit: Array
-    labels: int
-    num_series: int
-    num_forecasts: int
-    num_exact: int
-    num_samples: frozenset[int | None]
+    cells: Array  # of `sums_of`, (term, horizon)
+    inside: Array  # number of labels inside the central interval of each of `NOMINAL`
+    pit: Array  # sums of the distribution of the PIT at 0, .01, .., 1
+    labels: int  # number of labels
+    num_series: int  # number of series
+    num_forecasts: int  # number of forecasts
+    num_exact: int  # number of those whose quantiles are not of samples
+    num_samples: frozenset[int | None]  # all numbers of paths of a forecast, None where there are none
 
     def __add__(self, other: "Totals") -> "Totals":
         names = [field.name for field in fields(self) if field.name != "num_samples"]
@@ -64,31 +53,6 @@ class Totals:
         """Return the sums for `totals_of_json`, exact to the last bit."""
         arrays = {name: getattr(self, name).tolist() for name in ("cells", "inside", "pit")}
         return asdict(self) | arrays | {"num_samples": sorted(self.num_samples, key=lambda n: n or 0)}
-
-    @property
-    def overall(self) -> dict[str, Any]:
-        """Return `Scores.overall`."""
-        return {
-            **nested(table(self.cells.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()),
-            "num_forecasts": self.num_forecasts,
-            "num_exact": self.num_exact,
-            "num_samples": next(iter(self.num_samples)) if len(self.num_samples) == 1 else None,
-        }
-
-    @property
-    def per_horizon(self) -> pd.DataFrame:
-        """Return `Scores.per_horizon`."""
-        return table(self.cells, pd.RangeIndex(1, self.cells.shape[1] + 1, name="step"))
-
-    @property
-    def calibration(self) -> pd.DataFrame:
-        """Return `Scores.calibration`."""
-        with np.errstate(invalid="ignore"):
-            table = pd.DataFrame({"pit": self.pit / self.labels}, index=pd.Index(_GRID.round(2), name="probability"))
-            shares = self.inside[:-1] / self.labels
-        table["coverage"] = pd.Series(shares, index=[width / 100 for width in NOMINAL[:-1]])
-        table.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
-        return table
 
 
 def totals_of_json(saved: dict[str, Any]) -> Totals:
@@ -138,12 +102,18 @@ class Scores:
         `mse` is the mean squared error of the median. Also `num_forecasts`, `num_exact` (those whose quantiles are not
         of samples), and `num_samples` (paths of each forecast, None where there are none).
         """
-        return self.totals.overall
+        totals = self.totals
+        return {
+            **nested(table(totals.cells.sum(-1)[:, None], pd.RangeIndex(1)).iloc[0].to_dict()),
+            "num_forecasts": totals.num_forecasts,
+            "num_exact": totals.num_exact,
+            "num_samples": next(iter(totals.num_samples)) if len(totals.num_samples) == 1 else None,
+        }
 
     @cached_property
     def per_horizon(self) -> pd.DataFrame:
         """Return the same scores for every step ahead, indexed by `step` from 1."""
-        return self.totals.per_horizon
+        return table(self.totals.cells, pd.RangeIndex(1, self.totals.cells.shape[1] + 1, name="step"))
 
     @cached_property
     def calibration(self) -> pd.DataFrame:
@@ -152,7 +122,12 @@ class Scores:
         `pit` is the share of labels whose probability integral transform is at most that; the diagonal, if forecasts
         are calibrated. `coverage` is the share inside the central interval of that probability (even percents only).
         """
-        return self.totals.calibration
+        pit, inside, labels = self.totals.pit, self.totals.inside, self.totals.labels
+        with np.errstate(invalid="ignore"):
+            found = pd.DataFrame({"pit": pit / labels}, index=pd.Index(_GRID.round(2), name="probability"))
+            found["coverage"] = pd.Series(inside[:-1] / labels, index=[width / 100 for width in NOMINAL[:-1]])
+        found.loc[[0.0, 1.0], "coverage"] = 0.0, 1.0
+        return found
 
 
 @expected_alias_warnings()
@@ -192,14 +167,7 @@ def score(
 
 
 def scores_of(windows: Iterable[tuple[str, pd.Timestamp, Totals]]) -> Scores:
-    """Return the scores of all test windows.
-
-    Args:
-        windows: Identifier of the series, first time stamp and sums of each.
-
-    Raises:
-        ValueError: If there are none.
-    """
+    """Return the scores of all test windows."""
     sums: dict[str, Array] = {}
     single: dict[tuple[str, pd.Timestamp], Array] = {}
     totals: Totals | None = None
@@ -219,11 +187,7 @@ def scores_of(windows: Iterable[tuple[str, pd.Timestamp, Totals]]) -> Scores:
 
 
 def _window(past: dict[str, Any], future: dict[str, Any], forecast: Forecast, season: int | None) -> Window:
-    """Return the labels of a test window, and the forecast of them.
-
-    Raises:
-        ValueError: If the forecast is of another window, or contains NaN.
-    """
+    """Return the labels of a test window, and the forecast of them."""
     label = np.asarray(future["target"], np.float64)
     observed = np.isfinite(label)
     _check_window(forecast, future, label.shape)

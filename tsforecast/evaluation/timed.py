@@ -23,14 +23,7 @@ _NEIGHBOURS = 200  # changes over about the same gap, from which persistence tak
 def evaluate_timed(
     predictor: StateSpacePredictor, task: ForecastTask, model: str, with_baselines: bool = True
 ) -> Evaluation:
-    """Return scores of a model and of baselines on the test windows of series with clocks of their own.
-
-    Args:
-        predictor: Of the model.
-        task: The data and their split.
-        model: Name of the model in tables and files.
-        with_baselines: Whether to score baselines.
-    """
+    """Return scores of a model and of baselines on the test windows of series with clocks of their own."""
     pairs = task.timed_test()
     answers = (forecast.quantiles(LEVELS) for forecast in predictor.on_clock.forecast_windows(pairs))
     scores = {model: {"rolling": score_timed(pairs, answers)}}
@@ -44,12 +37,7 @@ def evaluate_timed(
 def score_timed(
     pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], answers: Iterable[NDArray[np.float64]]
 ) -> Scores:
-    """Score quantiles at `LEVELS` of the labels of test windows.
-
-    Args:
-        pairs: Past and label of each window, as `ForecastTask.timed_test` gives them.
-        answers: Quantiles (level, time, target) of each.
-    """
+    """Score quantiles at `LEVELS`, (level, time, target), of the labels of test windows."""
 
     def windows() -> Iterator[tuple[str, pd.Timestamp, Totals]]:
         for (_, label), quantiles in zip(pairs, answers, strict=True):
@@ -66,11 +54,7 @@ def score_timed(
 
 
 def last_value(task: ForecastTask) -> Quantiles:
-    """Return persistence: the last value, plus changes of the training part over about the same time.
-
-    Args:
-        task: Its training part is read.
-    """
+    """Return persistence: the last value, plus changes of the training part over about the same time."""
     changes: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
     width = 1 if task.train[0]["target"].ndim == 1 else len(task.train[0]["target"])
     for target in range(width):

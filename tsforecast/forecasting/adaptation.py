@@ -84,9 +84,6 @@ class Adaptation(AdaptationSettings):
         Args:
             predictor: With the model whose parameters may learn.
             trained: Mean of the prior; None for the present parameters.
-
-        Raises:
-            ValueError: If `part` matches no parameter, or windows of the model have no bound and a memory is asked for.
         """
         module = predictor.prediction_net
         names = tuple(name for name, p in module.named_parameters() if p.requires_grad and re.search(self.part, name))
@@ -106,13 +103,6 @@ class Adaptation(AdaptationSettings):
 
         It makes one step with a period, if nothing else is said: the mode of a period's objective lies far off, as the
         objective is no likelihood. One step moves no parameter further than a filter does.
-
-        Args:
-            rows: How windows are rows.
-            past: Steps of the past in a window; 0 for all.
-
-        Raises:
-            ValueError: If windows that are to be kept have no bound.
         """
         settings = dict(self.settings or {})
         if "fit" not in settings:
@@ -198,16 +188,7 @@ class AdaptivePredictor(Predictor):
         return total / max(count, 1)
 
     def after(self, belief: Any, batch: Batch, passed: float) -> tuple[Any, float]:
-        """Return the belief after some periods have passed and those of a batch were learnt from.
-
-        Args:
-            belief: Before.
-            batch: Windows of a past and a period, as `collate` makes them.
-            passed: Periods.
-
-        Returns:
-            The belief, and the sum over the series of the log-density of the period before it was learnt from.
-        """
+        """Return the belief after some periods and what a batch has taught, and the sum of log-densities before it."""
         rows = self.network.rows.pack(batch, batch["forecast_start"], self.trained)
         observed = batch["future_observed"].flatten(1).any(1, keepdim=True)
         target = torch.zeros_like(rows[:, :1])

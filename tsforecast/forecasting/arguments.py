@@ -48,16 +48,7 @@ def recorded(init: Callable[Given, None]) -> Callable[Given, None]:
 
 
 def of_type(name: str, value: Any, annotation: Any) -> Any:
-    """Return an argument as its annotation declares it: NumPy's numbers become Python's, and text is read.
-
-    Args:
-        name: Name of the argument, for messages.
-        value: What was given.
-        annotation: Type that the argument declares.
-
-    Raises:
-        ValueError: If it is of another type.
-    """
+    """Return an argument as its annotation declares it: NumPy's numbers become Python's, and text is read."""
     plain = value.item() if isinstance(value, np.generic) else value
     kinds = typing.get_args(annotation) or (annotation,)
     if any(typing.get_origin(kind) is dict for kind in (annotation, *kinds)):
@@ -89,11 +80,7 @@ def _mapping(name: str, value: Any) -> dict[str, Any] | None:
 
 
 def _of_model(model: str, given: Mapping[str, Any], models: Mapping[str, type[Any]]) -> dict[str, Any]:
-    """Return the hyperparameters of a model among some with their declared types.
-
-    Raises:
-        ValueError: If the model or one of them is not known, or is of another type.
-    """
+    """Return the hyperparameters of a model among some with their declared types."""
     if model == AUTO and models is MODELS:
         if given:
             raise ValueError(f"{AUTO!r} takes no hyperparameters, got {', '.join(given)}: give the model that has them")

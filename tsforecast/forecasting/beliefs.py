@@ -54,12 +54,7 @@ def save_beliefs(path: str | Path, beliefs: Iterable[LiveBelief], net: AbstractF
 
 
 def load_beliefs(path: str | Path, net: AbstractForecaster) -> dict[str, LiveBelief]:
-    """Reads the file of `save_beliefs`; none of its code is run.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is damaged, of another program or format, or of another model.
-    """
+    """Reads the file of `save_beliefs`, none of whose code is run; a ValueError if damaged, or of another model."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -112,11 +107,7 @@ def _is_timed(net: AbstractForecaster) -> bool:
 
 
 def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBelief:
-    """Return a belief from a row of a file.
-
-    Raises:
-        ValueError: If it is not like those of the model. Other damage may raise other errors.
-    """
+    """Return a belief from a row of a file."""
     item, belief, static, begun = row["item_id"], row["belief"], row.get("static", {}), row.get("begun", True)
     is_timed = _is_timed(net)
     end, freq = row["end"], row.get("freq")
@@ -151,11 +142,7 @@ def _read_row(row: Any, like: dict[str, Any], net: AbstractForecaster) -> LiveBe
 
 
 def _check_memories(known: list[LiveBelief], length: int | None) -> None:
-    """Refuse what is kept of covariates where it is damaged, or of another length than the file says.
-
-    Raises:
-        ValueError: If it is.
-    """
+    """Refuse what is kept of covariates where it is damaged, or of another length than the file says."""
     for one in known:
         memory = one.static.get(MEMORY, np.zeros(0))
         length = memory.size if length is None else length  # older files do not say it

@@ -21,10 +21,10 @@ from pyarrow import parquet
 from tsforecast.data.buckets.rows import refuse_other_frequency
 from tsforecast.data.buckets.survey import SURVEY, WORK, Bucket, read_survey
 from tsforecast.forecasting.engines import ENGINES
-from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
+from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.forecasting.requests import Request
 from tsforecast.io.files import checksum, folder_checksum, remove_leftovers, write_json
-from tsforecast.io.locks import LOCK, lock_folder
+from tsforecast.io.locks import contents, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, quiet
 
@@ -34,6 +34,7 @@ MANIFEST = "manifest.json"
 FORMAT = 1  # of manifests
 _PLAN = "plan.json"
 _TOLD = 10  # warnings that are shown
+_loaded = lru_cache(maxsize=1)(load_predictor)  # a process keeps it from bucket to bucket
 _TOLD_OF = ("file", "series", "rows", "size", "sha256")  # what the manifest says of a bucket
 
 
@@ -50,11 +51,6 @@ def process_bucket(run: Path, path_in: Path, path_out: Path, request: Request, b
     Returns:
         The note of the bucket: `file`, `series`, `rows`, `size` and `sha256` of what was written, `warnings`, and
         `parts`, what `Request.write` returns.
-
-    Raises:
-        FileNotFoundError: If a file is missing.
-        ValueError: If the bucket is not that of the survey, or a series not as expected.
-        OSError: If the file can not be written.
     """
     note: dict[str, Any] = {"file": path_out.name, "series": 0, "rows": 0, "size": 0, "sha256": "", "parts": {}}
     with _one_thread(), _collected_warnings() as warnings:
@@ -71,12 +67,6 @@ def seed_of(seed: int, name: str) -> int:
     """The seed of a bucket: streams of different buckets, and of different seeds, are independent."""
     digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
-
-
-@lru_cache(maxsize=1)
-def _loaded(run: Path, device: str) -> StateSpacePredictor:
-    """The predictor of a folder, kept by a process from bucket to bucket."""
-    return load_predictor(run, device)
 
 
 @contextmanager
@@ -139,8 +129,11 @@ def process_buckets(
     run, data, out = (Path(path).resolve() for path in (run, data, out))
     survey = read_survey(data)
     refuse_other_frequency(data, survey, request.freq)
-    plan = _plan(run, data, request)
-    _refuse_other_contents(out)
+    # All that results depend on; lists for tuples.
+    wanted = {"kind": type(request).__name__.lower()} | json.loads(json.dumps(asdict(request)))
+    plan = {"format": FORMAT, "predictor": folder_checksum(run), "survey": checksum(data / SURVEY), "request": wanted}
+    if SURVEY in (names := contents(out)) or (names and not names & {MANIFEST, WORK}):
+        raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder")
     with lock_folder(out):
         work = out / WORK
         for part in (out, work):
@@ -167,19 +160,6 @@ def process_buckets(
         write_json(out / MANIFEST, manifest)
         shutil.rmtree(work)
     return manifest
-
-
-def _plan(run: Path, data: Path, request: Request) -> dict[str, Any]:
-    """What results depend on."""
-    wanted = {"kind": type(request).__name__.lower()} | json.loads(json.dumps(asdict(request)))  # lists for tuples
-    return {"format": FORMAT, "predictor": folder_checksum(run), "survey": checksum(data / SURVEY), "request": wanted}
-
-
-def _refuse_other_contents(out: Path) -> None:
-    """Raises a ValueError if a folder holds anything but results of buckets."""
-    names = {path.name for path in out.iterdir()} - {LOCK} if out.is_dir() else set()
-    if SURVEY in names or (names and not names & {MANIFEST, WORK}):
-        raise ValueError(f"{out} is not empty and holds no results of buckets; give a new folder")
 
 
 def _refuse_other_plans(out: Path, files: Iterable[str], now: dict[str, Any]) -> None:

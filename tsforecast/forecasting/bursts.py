@@ -24,10 +24,6 @@ def bursts(predictor: StateSpacePredictor, entries: Sequence[dict[str, Any]]) ->
 
     Bursts are both rare and lasting: squared errors have heavy tails, and one follows another. Their ranks are those
     among errors of the same hour, month, .. of the season, since a night without sun is no regime.
-
-    Args:
-        predictor: A trained bank.
-        entries: Series, of which 32 are looked at.
     """
     season = default_season(predictor.freq)
     found = [_signs(errors, season) for errors in _squared_errors(predictor, entries[:_SERIES])]

@@ -28,12 +28,7 @@ _OF_DAYS = "damped_level+hour_of_day"  # fits the sun and the weather, which kno
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model with options.
-
-    Attributes:
-        model: A name in `tsforecast.models.MODELS`.
-        options: Options that are not the defaults.
-    """
+    """A model with options."""
 
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -60,9 +55,6 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     Args:
         task: The data.
         models: Names of `FAMILIES`, all variants of which are compared; None for a short list.
-
-    Raises:
-        ValueError: If a name is not known.
     """
     if unknown := [name for name in models or () if name not in FAMILIES]:
         raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
@@ -109,12 +101,7 @@ def without_comparison(task: ForecastTask) -> Candidate:
 
 
 def structures(task: ForecastTask, has_components: bool) -> list[Candidate]:
-    """Return models like those inside a switching model: linear ones, or the components and windows that it may have.
-
-    Args:
-        task: The data.
-        has_components: Whether the model has components.
-    """
+    """Return models like those inside a switching model: linear, or of the components and windows that it may have."""
     if not has_components:
         return [_short("gls")]
     return [_short("issm"), *(_farther(task, "issm", components=_OF_DAYS) if _is_long(task) else [])]
@@ -139,21 +126,6 @@ def _are_shares(task: ForecastTask) -> bool:
     return within and any(np.nan_to_num(entry["target"] % 1).any() for entry in task.entries)
 
 
-def _unit(task: ForecastTask) -> str:
-    return calendar_unit(task.freq)[1].partition("-")[0]
-
-
-def _shows_years(task: ForecastTask) -> bool:
-    """Return whether two years lie before the windows of the comparison."""
-    return _length(task) >= 2 * _YEAR.get(_unit(task), np.inf) + _SPARED * task.prediction_length
-
-
-def _banks(task: ForecastTask) -> list[Candidate]:
-    """Return banks: conditioned alone, trained, and with parameters of each series where it is long."""
-    free = [_trained_bank(task, scales="free")] if _is_long(task) else []
-    return [Candidate("bank", CONDITIONED), _trained_bank(task), *free]
-
-
 def _farther(task: ForecastTask, model: str, **options: Any) -> list[Candidate]:
     """Return a model whose training windows have several horizons; nothing where series are no longer."""
     horizon = far_by_frequency(task.freq, task.prediction_length)
@@ -169,28 +141,29 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     varied: list[dict[str, Any]] = [{}, {"objective": "likelihood"}, *({"transformation": name} for name in names)]
     usual = "+".join(component_names("auto", task.freq))
     varied += [{"components": one} for one in kinds_of(task.freq) if one != usual and "+year" not in one]
-    varied += [{"components": f"{usual}+year"}] if _shows_years(task) else []
+    year = _YEAR.get(calendar_unit(task.freq)[1].partition("-")[0], np.inf)
+    shows_years = _length(task) >= 2 * year + _SPARED * task.prediction_length  # before the windows of the comparison
+    varied += [{"components": f"{usual}+year"}] if shows_years else []
     varied += [{"scales": "network"}] if len(task.entries) >= _MANY else []
     recent = _FEW_WINDOWS * task.prediction_length
     varied += [{"train_length": recent}] if _length(task) >= 2 * recent else []
     return [*(_short("issm", **options) for options in varied), *_farther(task, "issm", components=_OF_DAYS)]
 
 
-def _switching(task: ForecastTask) -> list[Candidate]:
-    """Return rsgls-issm as its recipes have it, with few epochs of its linear model."""
-    options = {
-        "objective": "crps", "linear_epochs": _LINEAR_EPOCHS, "persistence": 0.95, "proposal": "bootstrap",
-        "recurrence": "none", "resampling_gradient": "stop-gradient", "network_learning_rate": 1e-2,
-    }  # fmt: skip
-    return [_short("rsgls-issm", **options)]
-
-
+# As its recipes have rsgls-issm, with few epochs of its linear model.
+_SWITCHING = {
+    "objective": "crps", "linear_epochs": _LINEAR_EPOCHS, "persistence": 0.95, "proposal": "bootstrap",
+    "recurrence": "none", "resampling_gradient": "stop-gradient", "network_learning_rate": 1e-2,
+}  # fmt: skip
 # Variants of each model that is asked for by name.
 FAMILIES: dict[str, Callable[[ForecastTask], list[Candidate]]] = {
-    "bank": _banks,
+    "bank": lambda task: [
+        *(Candidate("bank", CONDITIONED), _trained_bank(task)),
+        *([_trained_bank(task, scales="free")] if _is_long(task) else []),  # parameters of each series
+    ],
     "issm": _issms,
     "gls": lambda task: [_short("gls"), _short("gls", objective="likelihood"), *_farther(task, "gls")],
-    "rsgls-issm": _switching,
+    "rsgls-issm": lambda task: [_short("rsgls-issm", **_SWITCHING)],
     "markov": lambda task: bursting(task)[-2:-1],
     "sgls": lambda task: bursting(task)[-1:],
 }

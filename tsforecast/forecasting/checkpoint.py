@@ -28,11 +28,7 @@ class CheckOptimizers(pl.Callback):
         self.path = path
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Tries the states on copies of what Lightning has made for this training.
-
-        Raises:
-            ValueError: If one does not fit.
-        """
+        """Tries the states on copies of what Lightning has made; a ValueError if one does not fit."""
         checkpoint = load_tensors(self.path, pl_module.device)
         place = "its optimizers"
         try:
@@ -59,11 +55,7 @@ class CheckOptimizers(pl.Callback):
 
 
 def _try_optimizer(optimizer: torch.optim.Optimizer, state: Any) -> None:
-    """Makes a step with gradients of zero on a copy, which fails for a state of other shapes or values.
-
-    Raises:
-        ValueError: If weights are no longer finite after it. Torch raises many other errors.
-    """
+    """Makes a step with gradients of zero on a copy, which fails for a state of other shapes or values."""
     trial = copy.deepcopy(optimizer)
     trial.load_state_dict(state)
     weights = [weight for group in trial.param_groups for weight in group["params"]]
@@ -87,13 +79,10 @@ def _check_counts(given: Any, like: Mapping[str, Any]) -> None:
 
 
 def check_callbacks(checkpoint: Mapping[str, Any]) -> None:
-    """Refuses states of Lightning's callbacks that would fail later, or that name files elsewhere.
+    """Raise a ValueError for states of Lightning's callbacks that would fail later, or that name files elsewhere.
 
     Lightning removes the files and folders that its callback for checkpoints names. It only looks whether a name begins
     with the callback's folder, and takes what is no local path for a file of its own.
-
-    Raises:
-        ValueError: If a named file is not directly in the callback's folder, or if a score or time is no number.
     """
     for callback, state in checkpoint.get("callbacks", {}).items():
         if callback == Pace.__qualname__:

@@ -75,9 +75,6 @@ class ClockTraining:
             data: A table with a row for each observation; data entries with `times`, see `tsforecast.data.irregular`;
                 or a task.
             columns: What the columns of a table are; None for what is found by usual names.
-
-        Raises:
-            ValueError: If the data cannot be trained on; the message says which.
         """
         task = data if isinstance(data, ForecastTask) else read_irregular(data, self.horizon, 0, columns=columns)
         horizon = self.horizon or task.prediction_length
@@ -153,12 +150,7 @@ def default_epochs(model: str) -> int:
 
 
 def default_linear_epochs(model: str, max_epochs: int) -> dict[str, int]:
-    """Return the option `linear_epochs` of a training of some length, in models that have it.
-
-    Args:
-        model: A name in `TIMED`.
-        max_epochs: Length of the training.
-    """
+    """Return the option `linear_epochs` of a training of some length, in models that have it."""
     known = options_of(TIMED[model])
     return (
         {"linear_epochs": min(known["linear_epochs"].default, 2 * max_epochs // 3)} if "linear_epochs" in known else {}
@@ -184,11 +176,7 @@ def _components(
 
 
 def _untrained(options: Mapping[str, Any]) -> Callable[[str], AbstractForecaster]:
-    """Return what makes an `issm` of some components.
-
-    Args:
-        options: Of a model; those of an `issm` are read.
-    """
+    """Return what makes an `issm` of some components, by the options of an `issm` among those given."""
     known = {name: value for name, value in options.items() if name in options_of(TIMED["issm"])}
     return lambda components: make_model(TIMED["issm"], **{**known, "components": components}).double()
 
@@ -197,10 +185,6 @@ def strongest_frequency(entries: list[dict[str, Any]], unit: int) -> float:
     """Return where the periodogram of all series has its peak, in radians in a unit of time.
 
     Frequencies reach from a cycle in the median series to half a cycle in a unit.
-
-    Args:
-        entries: Data entries.
-        unit: Of time, in nanoseconds.
     """
     span = float(np.median([entry["times"][-1] - entry["times"][0] for entry in entries])) / unit
     frequencies = 2 * np.pi * np.arange(1.0, min(max(span / 2, 2.0), _FREQUENCIES)) / span

@@ -42,15 +42,10 @@ Predict = Callable[[list[dict[str, Any]]], Iterable[Forecast]]
 
 @dataclass(frozen=True, eq=False)
 class Marginals:
-    """Forecasts of all nodes, each alone.
+    """Forecasts of all nodes, each alone."""
 
-    Attributes:
-        mean: Of shape (node, step).
-        quantiles: At the standard normal scores `_SCORES`, (node, step, score).
-    """
-
-    mean: Array
-    quantiles: Array
+    mean: Array  # of shape (node, step)
+    quantiles: Array  # at the standard normal scores `_SCORES`, (node, step, score)
 
     @classmethod
     def of(cls, forecasts: Sequence[Forecast]) -> "Marginals":
@@ -98,12 +93,7 @@ def _scores(forecasts: Sequence[Forecast], actual: Array) -> Array:
 
 
 def window_scores(predict: Predict, task: ForecastTask) -> Array:
-    """Return the standard normal scores of the values after windows before the end, (window, node, step).
-
-    Args:
-        predict: Returns a forecast for each entry.
-        task: Nodes that end together.
-    """
+    """Return the standard normal scores of the values after windows before the end, (window, node, step)."""
     horizon, lengths = task.prediction_length, [entry["target"].shape[-1] for entry in task.entries]
     room = int(np.median(lengths)) - 2 * horizon  # windows begin with a horizon of history at least
     count = min(_FORECASTS // len(lengths), _WINDOWS, max(room + 1, 0))
@@ -156,12 +146,7 @@ class Joint:
 
     @classmethod
     def of(cls, predict: Predict, task: ForecastTask) -> "Joint":
-        """Return the dependence of errors in windows before the end; without room for windows, that of changes.
-
-        Args:
-            predict: Returns a forecast for each entry.
-            task: Nodes that end together.
-        """
+        """Return the dependence of errors in windows before the end; without room for windows, that of changes."""
         scores = window_scores(predict, task)
         windows, nodes, steps = scores.shape
         if windows < _LEAST_WINDOWS:
@@ -218,14 +203,6 @@ def joint_paths(
     """Return paths (sample, step, node) that add up, of sums that differ and of series.
 
     Series that must not become negative, and whose forecasts reach down to 0, move by factors: what is 0 stays 0.
-
-    Args:
-        marginals: Forecasts of the nodes.
-        tree: The hierarchy.
-        joint: Of the errors.
-        count: Number of paths.
-        positive: Series that must not become negative.
-        rng: Draws the paths.
     """
     sums, deviations, below = tree.distinct, marginals.deviations, 0
     steps, first = marginals.mean.shape[1], len(tree.places[0])

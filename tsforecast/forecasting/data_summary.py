@@ -30,31 +30,18 @@ _CATEGORIES = 10_000  # values of a static category, at most, unless there are m
 
 @dataclass(frozen=True)
 class DataSummary:
-    """A summary of training data, which decides what a model is made for.
+    """A summary of training data, which decides what a model is made for."""
 
-    Attributes:
-        count: Number of series.
-        lowest: Lowest value of all targets.
-        highest: Highest value of all targets.
-        num_targets: Components of the target.
-        num_time_features: Number of time features.
-        items: Identifiers of the series that have parameters of their own, each once.
-        cardinality: Number of values of each static category.
-        static_units: (mean, standard deviation) of each static number.
-        dynamic_units: The same for each covariate known in advance.
-        auto: What "auto" stands for, by hyperparameter.
-    """
-
-    count: int
-    lowest: float
-    highest: float
-    num_targets: int
-    num_time_features: int
-    items: list[str]
-    cardinality: list[int]
-    static_units: list[list[float]]
-    dynamic_units: list[list[float]]
-    auto: dict[str, str]
+    count: int  # number of series
+    lowest: float  # lowest value of all targets
+    highest: float  # highest value of all targets
+    num_targets: int  # components of the target
+    num_time_features: int  # number of time features
+    items: list[str]  # identifiers of the series that have parameters of their own, each once
+    cardinality: list[int]  # number of values of each static category
+    static_units: list[list[float]]  # (mean, standard deviation) of each static number
+    dynamic_units: list[list[float]]  # the same for each covariate known in advance
+    auto: dict[str, str]  # what "auto" stands for, by hyperparameter
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -73,13 +60,6 @@ def summarise(data: Iterable[dict[str, Any]], use_categories: bool = True) -> Da
     """Return the summary of data entries that `check_entries` has found sound, by one walk through them.
 
     Fields of GluonTS which no model reads are named in a warning.
-
-    Args:
-        data: GluonTS data entries.
-        use_categories: Whether static categories count.
-
-    Raises:
-        ValueError: If static categories are not numbered one by one.
     """
     tally, items, start = Tally(), {}, None
     for entry in data:
@@ -123,11 +103,7 @@ def lengths_of(data: Iterable[dict[str, Any]]) -> list[int]:
 
 
 def check_order(order: int, data: Iterable[dict[str, Any]]) -> None:
-    """Refuse more lags than the data bear.
-
-    Raises:
-        ValueError: With the longest order that they bear.
-    """
+    """Raise a ValueError for more lags than the data bear, with the longest order that they bear."""
     lengths = np.asarray(lengths_of(data))
 
     def is_too_long(lags: int) -> bool:
@@ -146,10 +122,6 @@ def typical_change(data: Iterable[dict[str, Any]], season: int) -> float:
 
     Changes are those since the season before, where there is a whole season of them, else since the value before. The
     first thousand series tell, as if none of their values were missing.
-
-    Args:
-        data: GluonTS data entries.
-        season: Main season in steps.
     """
     found = []
     for entry in islice(data, _TELLING):
@@ -171,10 +143,6 @@ def common_units(data: Iterable[dict[str, Any]], transformation: str) -> dict[st
     """Return one centre and one unit for all series, of their transformed values: means of their means and changes.
 
     The first thousand series count. Changes are those from value to value; where nothing changes the unit is the size.
-
-    Args:
-        data: GluonTS data entries.
-        transformation: Name of the transformation.
     """
     apply, found = transformation_of(transformation).apply, []
     for entry in islice(data, _TELLING):
@@ -193,11 +161,6 @@ def largest_move(data: Iterable[dict[str, Any]], horizon: int, typical: float) -
 
     Forecasts go no further. The width is at least the typical change. The first thousand series count, as if none of
     their values were missing.
-
-    Args:
-        data: GluonTS data entries.
-        horizon: Number of last values.
-        typical: `typical_change` of the data.
     """
     found = [_LEAST_MOVE]
     for entry in islice(data, _TELLING):
@@ -233,10 +196,6 @@ def varies_only_before(data: Iterable[dict[str, Any]], recent: int) -> bool:
     """Return whether a covariate is constant in the last steps of every series, but not before.
 
     A model that is trained on these steps alone does not learn what it does, and may forecast anything where it varies.
-
-    Args:
-        data: GluonTS data entries.
-        recent: Number of the last steps of their targets.
     """
     whole, late = np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
     for entry in data:
@@ -263,13 +222,6 @@ def adopt(found: DataSummary, predictor: Any) -> DataSummary:
 
     The predictor's series and categories keep their places, and its units stay. Series that it does not know have the
     parameters of the population.
-
-    Args:
-        found: Summary of the new data.
-        predictor: The predictor to start from.
-
-    Raises:
-        ValueError: If the predictor is not one of tsforecast.
     """
     known, net = predictor.input_transform, predictor.network
     if not (isinstance(known, Prepare) and isinstance(net, AbstractForecaster)):

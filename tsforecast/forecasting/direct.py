@@ -48,19 +48,13 @@ NAME = "regression on "  # days or blocks, as the name of a model
 
 @dataclass(frozen=True)
 class Direct:
-    """The direct forecast of one target.
+    """The direct forecast of one target."""
 
-    Attributes:
-        mean: Of each step ahead.
-        errors: That such forecasts had from earlier origins, (origin, step), narrowed for a mixture.
-        range: Between which forecasts lie: the lowest and the highest value of the past, a whole range farther out.
-        kind: Name of what is continued.
-    """
-
-    mean: Array
-    errors: Array
+    mean: Array  # of each step ahead
+    errors: Array  # that such forecasts had from earlier origins, (origin, step), narrowed for a mixture
+    # Between which forecasts lie: the lowest and the highest value of the past, a whole range farther out.
     range: tuple[float, float]
-    kind: str = "days"
+    kind: str = "days"  # name of what is continued
 
     def parts(self) -> tuple[Array, Array]:
         """Return means and deviations (part, step) of a mixture of equal weights: sorted errors in parts."""
@@ -75,11 +69,7 @@ class Direct:
 
 
 def check_share(share: float) -> None:
-    """Refuse a share of direct forecasts that is none.
-
-    Raises:
-        ValueError: If it is not from 0 to below 1.
-    """
+    """Raise a ValueError for a share of direct forecasts that is not from 0 to below 1."""
     if not 0 <= share < 1:
         raise ValueError(f"expected direct of at least 0 and below 1, got {share}")
 
@@ -101,11 +91,6 @@ def is_long(steps: int, freq: str, horizon: int) -> bool:
 def has_blocks(day: int, horizon: int) -> bool:
     """Return whether a horizon is so short that blocks of it can be continued in the place of days."""
     return _BLOCKS * horizon <= day
-
-
-def _same_days(steps: int, block: int, day: int) -> list[int]:
-    """Return the days before whose same steps explain a block: as many as leave origins enough."""
-    return [number for number in _SAME if number * day + (_ORIGINS + 1) * block <= steps] if block < day else []
 
 
 def direct_forecast(
@@ -130,7 +115,8 @@ def direct_forecast(
         None where origins are too few, or the last day is like none before the last week.
     """
     block = block or day
-    missing, same = np.isnan(values), _same_days(len(values), block, day)
+    missing, room = np.isnan(values), len(values) - (_ORIGINS + 1) * block
+    same = [number for number in _SAME if block < day and number * day <= room]  # as many as leave origins enough
     begin = max(_WEEK * block, max(same, default=0) * day)
     origins = np.arange(len(values) - -(-horizon // block) * block, begin - 1, -block)[::-1]
     origins = origins[[missing[origin : origin + horizon].mean() <= _MISSING for origin in origins]]
@@ -258,24 +244,19 @@ class Directs:
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
         return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 
-    def exchanged(self, paths: Sequence[Any], is_clipped: bool) -> list[Any]:
-        """Return paths (path, step[, target]) of each series, direct ones in the place of a share of them.
-
-        Args:
-            paths: Of a model.
-            is_clipped: Whether none is below 0.
-        """
-        return [self._exchanged(path, series, is_clipped) for path, series in zip(paths, self.found, strict=True)]
-
-    def _exchanged(self, paths: NDArray[Any], series: list[Direct] | None, is_clipped: bool) -> NDArray[Any]:
-        if series is None:
-            return paths
-        rows = torch.randperm(len(paths))[: round(self.share * len(paths))].numpy()
-        chosen = torch.randint(min(len(one.errors) for one in series), rows.shape).numpy()  # the same of all targets
-        drawn = np.stack([one.paths(chosen) for one in series], -1)
-        found = paths.astype(np.result_type(paths, np.float32))
-        found[rows] = (np.maximum(drawn, 0.0) if is_clipped else drawn).reshape(found[rows].shape)
-        return found
+    def exchanged(self, every: Sequence[Any], is_clipped: bool) -> list[Any]:
+        """Return paths (path, step[, target]) of each series, direct ones in the place of a share of them."""
+        exchanged = []
+        for paths, series in zip(every, self.found, strict=True):
+            if series is not None:
+                rows = torch.randperm(len(paths))[: round(self.share * len(paths))].numpy()
+                least = min(len(one.errors) for one in series)
+                chosen = torch.randint(least, rows.shape).numpy()  # the same of all targets
+                drawn = np.stack([one.paths(chosen) for one in series], -1)
+                paths = paths.astype(np.result_type(paths, np.float32))
+                paths[rows] = (np.maximum(drawn, 0.0) if is_clipped else drawn).reshape(paths[rows].shape)
+            exchanged.append(paths)
+        return exchanged
 
 
 def _of_window(window: dict[str, Any], day: int, horizon: int, targets: int) -> list[Direct] | None:

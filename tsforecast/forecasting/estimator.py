@@ -296,10 +296,6 @@ class StateSpaceEstimator(AbstractEstimator):
 
 
 def _refuse_on_clock(names: Iterable[str]) -> None:
-    """Refuse arguments of series on a grid.
-
-    Raises:
-        ValueError: If there are any.
-    """
+    """Refuse arguments of series on a grid."""
     if found := listed(names):
         raise ValueError(f"with a horizon series have clocks of their own, and no grid: leave out {found}")

@@ -1,7 +1,7 @@
 """Forecasts whose quantiles are exact, or those of a mixture over paths of switches."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
@@ -95,10 +95,9 @@ class BatchMarginals:
 
     # As arrays: each tensor that goes to another process keeps a file open.
     def __reduce__(self) -> tuple[Any, ...]:
-        found = self.marginals
-        arrays = tuple(x.numpy() for x in (found.log_weight, found.mean, found.deviation, found.size))
-        bounds = None if found.bounds is None else found.bounds.numpy()
-        return _rebuilt, (arrays, found.transformations, found.clip, found.names, bounds, self.exponents, self.taken)
+        own = {field.name: getattr(self.marginals, field.name) for field in fields(self.marginals)}
+        arrays = {name: x.numpy() if isinstance(x, torch.Tensor) else x for name, x in own.items()}
+        return _rebuilt, (arrays, self.exponents, self.taken)
 
 
 def widened(marginals: Marginals, taken: Taken | None, exponents: NDArray[np.int64]) -> Marginals:
@@ -127,20 +126,10 @@ def widened(marginals: Marginals, taken: Taken | None, exponents: NDArray[np.int
     return replace(marginals, deviation=torch.stack(deviations, 1))
 
 
-def _rebuilt(
-    arrays: tuple[NDArray[np.float64], ...],
-    transformations: tuple[str, ...],
-    clip: str,
-    names: tuple[str, ...],
-    bounds: NDArray[np.float64] | None,
-    exponents: NDArray[np.int64],
-    taken: Taken | None,
-) -> BatchMarginals:
+def _rebuilt(arrays: dict[str, Any], exponents: NDArray[np.int64], taken: Taken | None) -> BatchMarginals:
     """Return what was sent."""
-    log_weight, mean, deviation, size = (torch.from_numpy(x) for x in arrays)
-    ends = None if bounds is None else torch.from_numpy(bounds)
-    marginals = Marginals(log_weight, mean, deviation, size, transformations, clip, names, ends)
-    return BatchMarginals(marginals, exponents, taken)
+    own: dict[str, Any] = {name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in arrays.items()}
+    return BatchMarginals(Marginals(**own), exponents, taken)
 
 
 def normal_scores(forecasts: Sequence["ExactForecast"], values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -221,11 +210,7 @@ class ExactForecast(SampleForecast):
 
     @property
     def samples(self) -> NDArray[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Return the joint sample paths (sample, horizon[, target]).
-
-        Raises:
-            ValueError: If none were drawn.
-        """
+        """Return the joint sample paths (sample, horizon[, target]); a ValueError if none were drawn."""
         if self._paths is None:
             raise ValueError(
                 "expected sample paths, but none were drawn: give num_samples of at least 1; quantiles and mean, which "

@@ -80,11 +80,7 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
 
     @classmethod
     def derive_auto_fields(cls, train_iter: Any, columns: Columns | Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the frequency of the data.
-
-        Raises:
-            ValueError: If there are none, or a frame shows no frequency.
-        """
+        """Return the frequency of the data; a ValueError if they show none."""
         train_iter = as_pandas(train_iter)
         if isinstance(train_iter, pd.DataFrame):
             return {"freq": read_task(train_iter, windows=0, columns=columns_of(columns)).freq}

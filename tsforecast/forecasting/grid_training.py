@@ -51,19 +51,7 @@ _UNBOUNDED = ("auto", "none", "symlog", "symsqrt", "asinh")  # transformations o
 
 @dataclass(frozen=True)
 class GridTraining:
-    """The training of a model on a grid of time, as `StateSpaceEstimator` says.
-
-    Attributes:
-        recent: What `train_length` was by frequency; 0 where it was given.
-        far: What `train_horizon` may become where the data have room; 0 where it may not.
-        summary: Of the training data, once there are some.
-        change: Of them, see `typical_change`.
-        horizons: In their median.
-        move: Of them, see `largest_move`.
-        units: One centre and one unit of all of them, where the model is scaled by these.
-        num_past: Covariates whose past alone is known, which are further targets.
-        effects: Of covariates, which are taken from the targets; None where the model takes the covariates.
-    """
+    """The training of a model on a grid of time, as `StateSpaceEstimator` says."""
 
     model: str
     freq: str
@@ -75,14 +63,16 @@ class GridTraining:
     context_length: int = 0
     train_length: int = 0
     train_horizon: int = 1
-    recent: int = 0
-    far: int = 0
-    summary: DataSummary | None = None
-    change: float = 1.0
-    horizons: float = 0.0
-    move: float = 0.0
+    recent: int = 0  # what `train_length` was by frequency; 0 where it was given
+    far: int = 0  # what `train_horizon` may become where the data have room; 0 where it may not
+    summary: DataSummary | None = None  # of the training data, once there are some
+    change: float = 1.0  # of them, see `typical_change`
+    horizons: float = 0.0  # in their median
+    move: float = 0.0  # of them, see `largest_move`
+    # One centre and one unit of all of them, where the model is scaled by these.
     units: Mapping[str, float] = field(default_factory=dict)
-    num_past: int = 0
+    num_past: int = 0  # covariates whose past alone is known, which are further targets
+    # Of covariates, which are taken from the targets; None where the model takes the covariates.
     effects: Effects | None = None
 
     def with_lengths(
@@ -96,9 +86,6 @@ class GridTraining:
             train_horizon: Steps of the future in a window.
             device: Of the model that checks the options. On "meta" it allocates nothing, but torch imports what
                 programs are compiled with, in seconds.
-
-        Raises:
-            ValueError: If a hyperparameter is not known, or out of its range.
         """
         # It refuses bad options before data are read.
         with torch.random.fork_rng(devices=[]), torch.device(device):
@@ -155,9 +142,6 @@ class GridTraining:
             wanted: Effects that have been fitted; or "curves", "given", "none" or "auto", see `StateSpaceEstimator`.
             from_predictor: A predictor to start from, whose effects stay.
             columns: By which the log names covariates.
-
-        Raises:
-            ValueError: If there are several targets, and "curves" or "none" are wanted.
         """
         if from_predictor is not None:
             known = from_predictor.input_transform
@@ -224,11 +208,7 @@ class GridTraining:
 
     @property
     def known(self) -> DataSummary:
-        """Return the summary of the training data.
-
-        Raises:
-            ValueError: If nothing has been trained.
-        """
+        """Return the summary of the training data; a ValueError before a training."""
         if self.summary is None:
             raise ValueError(
                 "expected training data first, which decide the sizes of the model: call train, or train_model, which "

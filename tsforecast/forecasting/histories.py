@@ -22,7 +22,7 @@ from tsforecast.data.windows import collate, cut, since_first_value
 from tsforecast.forecasting.direct import ALONE, Directs
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
 from tsforecast.forecasting.far_values import NAMED, far_values, refuse_far_future
-from tsforecast.forecasting.lengths import history_by_frequency
+from tsforecast.forecasting.lengths import recent_by_frequency
 from tsforecast.forecasting.ragged import without_ragged_end
 from tsforecast.models import AbstractForecaster, Belief
 from tsforecast.models.parts.component_names import longest_cycle
@@ -35,32 +35,22 @@ Result = TypeVar("Result")
 _SHORT_SERIES, _SHORT_STEPS = 256, 16_000  # series at a time, and steps of all of them, where no paths are drawn
 _LONG_STEPS = 800_000  # of all series that are taken at a time: about 1 GiB of a bank
 BATCHES_HELD = 8  # of entries at a time
+_HISTORY = 20_000  # steps before a forecast, at least eight weeks
 
 
 @dataclass(frozen=True)
 class Histories:
-    """Beliefs and forecasts that a trained model makes of the histories of series.
+    """Beliefs and forecasts that a trained model makes of the histories of series."""
 
-    Attributes:
-        net: The model.
-        transform: `Prepare`, with the horizon.
-        horizon: Steps of a forecast.
-        freq: Frequency that the data must have.
-        batch_size: Number of series at a time.
-        history_length: Steps of the history used at most; None for all, but forecasts take `filtered_length`.
-        device: Device of the model.
-        direct: Share of direct forecasts in mixtures with those of the model, see `Directs`.
-        far: Values that were too far from the others, which filtering adds; see `warn`.
-    """
-
-    net: AbstractForecaster
-    transform: Transformation
-    horizon: int
-    freq: str
-    batch_size: int
-    history_length: int | None
-    device: torch.device
-    direct: float = 0.0
+    net: AbstractForecaster  # the model
+    transform: Transformation  # `Prepare`, with the horizon
+    horizon: int  # steps of a forecast
+    freq: str  # frequency that the data must have
+    batch_size: int  # number of series at a time
+    history_length: int | None  # steps of the history used at most; None for all, but forecasts take `filtered_length`
+    device: torch.device  # device of the model
+    direct: float = 0.0  # share of direct forecasts in mixtures with those of the model, see `Directs`
+    # Values that were too far from the others, which filtering adds; see `warn`.
     far: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -71,8 +61,9 @@ class Histories:
     @property
     def filtered_length(self) -> int | None:
         """Return the steps of a history that a forecast filters, at most; None for all."""
-        cycle = longest_cycle(self.net.dynamics.season_names, self.freq)
-        return self.history_length or history_by_frequency(self.freq, cycle)
+        recent = recent_by_frequency(self.freq, longest_cycle(self.net.dynamics.season_names, self.freq))
+        # Where a day is the main season, what lies farther back has been forgotten, and takes minutes to filter.
+        return self.history_length or (max(_HISTORY, recent) if recent else None)
 
     def alone(self, what: str) -> None:
         """Log the absence of direct forecasts from an answer, if `predict` has some."""
@@ -80,15 +71,7 @@ class Histories:
             log.info(ALONE, what)
 
     def check(self, entry: dict[str, Any], future: int = 0) -> None:
-        """Refuses an entry that is not as expected.
-
-        Args:
-            entry: A GluonTS data entry.
-            future: Steps of the future that its covariates must reach over.
-
-        Raises:
-            ValueError: If it is not; the message names the series.
-        """
+        """Refuses an entry that is not as expected."""
         units = self.net.units
         limits = {"support": units.support, "largest": units.largest_value}
         check_entries([entry], self.freq, future=future, all_missing=True, **limits)
@@ -103,13 +86,7 @@ class Histories:
         return np.zeros((len(windows), self.net.data.num_targets), np.int64)
 
     def filtered(self, windows: list[dict[str, Any]], batch: dict[str, Any], belief: Belief | None = None) -> Belief:
-        """Return the belief behind a batch, and note values that are too far from the others.
-
-        Args:
-            windows: The windows that the batch was collated from.
-            batch: Its past is read.
-            belief: The belief from which to go on; None to begin.
-        """
+        """Return the belief behind a batch, and note values that are too far from the others."""
         after = self.net.after(batch, belief)
         self.far.update(far_values(self.net, batch, after, windows))
         return after
@@ -140,16 +117,7 @@ class Histories:
         return max(size, min(_SHORT_SERIES, _SHORT_STEPS // longest))
 
     def exactly(self, work: Callable[["Histories"], Result], number: int, things: str) -> Result:
-        """Return the result of work on histories; in float64 where float32 does not do, as behind gaps of years.
-
-        Args:
-            work: Takes the histories whose model has the precision, and makes batches by their `collated`.
-            number: Of the results, for the log.
-            things: Name of one of them.
-
-        Raises:
-            NotPositiveDefiniteError: If float64 does not do either.
-        """
+        """Return the result of work on histories; in float64 where float32 does not do, as behind gaps of years."""
         try:
             return work(self)
         except NotPositiveDefiniteError:
@@ -216,9 +184,6 @@ class Histories:
             exponents: Exponents of the powers of two.
             known: Steps before the horizon that the future of the batch begins with.
             directs: Direct forecasts, which are mixed into those of the model; None for none.
-
-        Raises:
-            ValueError: If a known value of the future is too far from the series, or the number of paths is too small.
         """
         net, count = self.net, len(batch["forecast_start"])
         names, infos = (batch.get(name, [None] * count) for name in ("item_id", "info"))

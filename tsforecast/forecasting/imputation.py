@@ -21,13 +21,7 @@ _VALUES = 2_000_000  # of all samples of a batch
 def imputed(
     histories: Histories, dataset: Iterable[dict[str, Any]], num_samples: int | None
 ) -> Iterator[SampleForecast]:
-    """Return joint samples of the missing values of every entry, given all that it has, in order.
-
-    Args:
-        histories: Of a trained model.
-        dataset: GluonTS data entries.
-        num_samples: Number of samples; None for the model's own number.
-    """
+    """Return joint samples of the missing values of every entry, given all that it has, in order."""
     count = num_samples or histories.net.data.num_samples
     for held in batcher(dataset, BATCHES_HELD * histories.batch_size):
         for entry in held:

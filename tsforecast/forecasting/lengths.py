@@ -12,7 +12,6 @@ from tsforecast.models.parts.bank_prior import learnt
 _LONGEST_CONTEXT = 2000
 _WINDOWS, _LEAST_WINDOWS = 64, 8  # in a batch
 _USUAL_LENGTH = 700  # steps of windows, of which a batch has all windows: four weeks of hours
-_HISTORY = 20_000  # steps before a forecast
 _LONG = 20  # seasons of a series that is long
 # Steps of a window of a bank above which its priors are better than what it learns, and series below whose number.
 _MOST_LEARNT, _FEWEST_SERIES = 400, 20
@@ -34,16 +33,6 @@ def recent_by_frequency(freq: str, cycle: int) -> int:
     """Return the number of steps of eight weeks where a day is the main season, else or for longer cycles 0."""
     per_day = default_season(freq) if has_clock(freq) else 0
     return 56 * per_day if 2 * cycle <= 56 * per_day else 0
-
-
-def history_by_frequency(freq: str, cycle: int) -> int | None:
-    """Return the steps of a history that a forecast filters, at most; None for all.
-
-    They are eight weeks or more where a day is the main season and no cycle is much longer: what lies farther back has
-    been forgotten, and takes minutes where steps are minutes.
-    """
-    recent = recent_by_frequency(freq, cycle)
-    return max(_HISTORY, recent) if recent else None
 
 
 def far_by_frequency(freq: str, prediction_length: int) -> int:
@@ -90,10 +79,6 @@ def effective_number(entries: Sequence[Mapping[str, Any]], season: int) -> float
 
     The r is the mean correlation of pairs of series: of the changes from one season to the next, or of steps where most
     series have fewer than two seasons. The n series are those that change; it is 1 if none does.
-
-    Args:
-        entries: Series; several targets count as a series each.
-        season: Steps of the main season.
     """
     targets = [(entry["start"], np.asarray(row)) for entry in entries for row in np.atleast_2d(entry["target"])]
     lag = season if np.median([len(row) for _, row in targets]) > 2 * season else 1

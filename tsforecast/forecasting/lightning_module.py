@@ -14,11 +14,7 @@ from tsforecast.models.records import Batch
 
 
 class ForecasterInTraining(pl.LightningModule):
-    """A forecaster as Lightning trains it. Its weights, also in checkpoints, are those of the forecaster alone.
-
-    Args:
-        forecaster: The model, which is changed in place.
-    """
+    """A forecaster as Lightning trains it. Its weights, also in checkpoints, are those of the forecaster alone."""
 
     epochs_ahead = 0  # of the schedule that a training has skipped, see `tsforecast.forecasting.pace`
 
@@ -45,9 +41,6 @@ class ForecasterInTraining(pl.LightningModule):
 
         What it draws follows from the seed, the epoch, the number of the batch and the rank of the process, so a
         resumed run repeats it.
-
-        Raises:
-            FloatingPointError: If the loss is not finite.
         """
         rank = self.global_rank
         return self._step(batch, "train_loss", 0, self.current_epoch, batch_idx, *([rank] if rank else []))
@@ -56,9 +49,6 @@ class ForecasterInTraining(pl.LightningModule):
         """Return the mean loss of the batch.
 
         What it draws is the same in every epoch, so that epochs can be compared.
-
-        Raises:
-            FloatingPointError: If the loss is not finite.
         """
         return self._step(batch, "val_loss", 1, batch_idx)
 
@@ -110,11 +100,7 @@ class ForecasterInTraining(pl.LightningModule):
         return bool(getattr(self.forecaster.dynamics, "is_begun", False))
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Check the gradient before it changes the parameters.
-
-        Raises:
-            FloatingPointError: If the gradient is not finite.
-        """
+        """Raise a FloatingPointError for a gradient that is not finite, before it changes the parameters."""
         norm = torch.nn.utils.get_total_norm(p.grad for p in self.parameters() if p.grad is not None)
         if not torch.isfinite(norm):
             raise FloatingPointError(

@@ -50,11 +50,7 @@ class LiveBelief(Generic[End]):
 
 
 def missing_steps(known: LiveBelief[pd.Period], start: pd.Period) -> int:
-    """Return the number of steps between the end of what is known and the start of new observations.
-
-    Raises:
-        ValueError: If some of them have been seen already.
-    """
+    """Return the number of steps between what is known and new observations; refuse those seen already."""
     with expected_alias_warnings():
         steps = (start.ordinal - known.end.ordinal) // known.end.freq.n
     if steps < 0:
@@ -66,11 +62,7 @@ def missing_steps(known: LiveBelief[pd.Period], start: pd.Period) -> int:
 
 
 def continued(known: LiveBelief[pd.Period], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return new observations with missing values from the end of what is known, and static features as they were.
-
-    Raises:
-        ValueError: If steps have been seen already, or if some were left out whose covariates a model would need.
-    """
+    """Return new observations with missing values from the end of what is known, and static features."""
     steps = missing_steps(known, entry["start"])
     target = as_numbers(entry["target"]).astype(np.float64)
     if steps and "feat_dynamic_real" in entry:

@@ -45,11 +45,7 @@ class Pace(pl.Callback):
         return {name: getattr(self, name) for name in ("skipped", "spent", "losses", "seconds")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take what `state_dict` has returned.
-
-        Raises:
-            ValueError: If it is no such state.
-        """
+        """Take what `state_dict` has returned; a ValueError if it is no such state."""
         skipped, spent = state_dict["skipped"], state_dict["spent"]
         losses, seconds = list(state_dict["losses"]), list(state_dict["seconds"])
         numbers = all(type(x) is float and math.isfinite(x) for x in (spent, *losses, *seconds))
@@ -81,7 +77,9 @@ class Pace(pl.Callback):
         first, end = (0, linear) if done <= linear else (linear, last)
         faster = _FASTER if self.plateau and self._flat(pl_module.forecaster, end - first) else 1
         if self.time_budget is not None:
-            faster = max(faster, round((end - done) / self._affordable(end < last)))
+            # What fits into the time; epochs of particles cost more, but not known yet.
+            left = max((self.time_budget - self.spent) * (_OF_FIRST if end < last else 1), 1e-9)
+            faster = max(faster, round((end - done) / (left / statistics.fmean(self.seconds[-3:]))))
         count = int(trainer.strategy.broadcast(max(0, min(faster, end - done) - 1)))
         if count:
             self._skip(trainer, count)
@@ -110,12 +108,6 @@ class Pace(pl.Callback):
             log.info("the loss falls no longer: the schedule goes on %d times as fast", _FASTER)
         return flat
 
-    def _affordable(self, is_first: bool) -> float:
-        """Return how many epochs of this stage fit into the time; those of particles cost more, but not known yet."""
-        assert self.time_budget is not None
-        left = (self.time_budget - self.spent) * (_OF_FIRST if is_first else 1)
-        return max(left, 1e-9) / statistics.fmean(self.seconds[-3:])
-
     def _skip(self, trainer: pl.Trainer, count: int) -> None:
         """Move the schedules on by so many epochs."""
         assert trainer.max_epochs
@@ -126,6 +118,5 @@ class Pace(pl.Callback):
         self.skipped += count
 
 
-def _loss(trainer: pl.Trainer) -> float:
-    """Return the loss of the epoch."""
+def _loss(trainer: pl.Trainer) -> float:  # tests take its place
     return float(trainer.callback_metrics["train_loss"])

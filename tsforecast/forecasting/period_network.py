@@ -23,18 +23,12 @@ class WindowRows:
 
     A learner's inputs are tensors, and those that keep some of them read them again later. A row has the whole window,
     and the time at which its period begins.
-
-    Attributes:
-        horizon: Steps of a period.
-        columns: Columns of target, mask, time features, seasons and covariates, in a step.
-        num_static_cat: Number of static categories.
-        num_static_real: Number of static numbers.
     """
 
-    horizon: int
-    columns: tuple[int, ...]
-    num_static_cat: int
-    num_static_real: int
+    horizon: int  # steps of a period
+    columns: tuple[int, ...]  # columns of target, mask, time features, seasons and covariates, in a step
+    num_static_cat: int  # number of static categories
+    num_static_real: int  # number of static numbers
 
     @classmethod
     def of(cls, net: AbstractForecaster, horizon: int) -> "WindowRows":
@@ -64,13 +58,7 @@ class WindowRows:
         return sum(math.prod(shape) for shape, _ in self._parts(past).values())
 
     def pack(self, batch: Batch, starts: Sequence[pd.Period], like: Tensor) -> Float[Tensor, "window number"]:
-        """Return windows as rows; values that are missing become 0.
-
-        Args:
-            batch: As `collate` makes it.
-            starts: Where the period of each window begins.
-            like: Tensor of the precision and device.
-        """
+        """Return windows as rows; values that are missing become 0."""
         count, past = batch["past_is_pad"].shape
         digits = [
             [start.ordinal // _DIGIT**2, start.ordinal // _DIGIT % _DIGIT, start.ordinal % _DIGIT] for start in starts
@@ -102,24 +90,14 @@ class WindowRows:
         return found
 
     def starts(self, rows: Float[Tensor, "window number"], freq: str) -> list[pd.Period]:
-        """Return where the periods of windows begin.
-
-        Args:
-            rows: As `pack` makes them.
-            freq: Frequency of the data.
-        """
+        """Return where the periods of windows begin."""
         ordinals = [int(a) * _DIGIT**2 + int(b) * _DIGIT + int(c) for a, b, c in rows[:, :3]]
         with expected_alias_warnings():
             return list(pd.PeriodIndex.from_ordinals(ordinals, freq=freq))
 
 
 class Evidence(nn.Module):
-    """The log-density of a period for each series; a module, so that its parameters may be replaced.
-
-    Args:
-        net: The forecaster.
-        evidence: "likelihood" or "objective", see `Adaptation`.
-    """
+    """The log-density of a period for each series; a module, so that its parameters may be replaced."""
 
     def __init__(self, net: AbstractForecaster, evidence: str) -> None:
         super().__init__()
@@ -140,16 +118,11 @@ class PeriodNetwork(AbstractNetwork):
     """The log-density of a period as a function of a forecaster's parameters, for each window.
 
     Inputs are windows as rows of numbers, so that what a learner keeps of them can be scored again later.
-
-    Attributes:
-        evidence: The log-density of a batch.
-        names: Names of the parameters that are learnt, in the order of the vector.
-        rows: How windows are rows.
     """
 
-    evidence: Evidence
-    names: tuple[str, ...]
-    rows: WindowRows
+    evidence: Evidence  # the log-density of a batch
+    names: tuple[str, ...]  # names of the parameters that are learnt, in the order of the vector
+    rows: WindowRows  # how windows are rows
 
     def _parameters(self) -> dict[str, nn.Parameter]:
         named = dict(self.evidence.net.named_parameters())

@@ -87,11 +87,7 @@ def _known(model: str, found: Options) -> Options:
 
 
 def check(model: str, name: str) -> None:
-    """Raise for a name that is no preset, and for presets of a model that has none, which may be left at `best`.
-
-    Raises:
-        ValueError: In both cases.
-    """
+    """Raise a ValueError for a name that is no preset, or one of a model that has none, unless it is `best`."""
     if name not in PRESETS:
         raise ValueError(f"expected a preset among {', '.join(PRESETS)}, got {name!r}")
     if model not in SWITCHING and name not in (BEST, NONE):
@@ -141,10 +137,6 @@ def of_categories(model: str, max_epochs: int | None = None) -> Options:
     """Return the options of `best` with a categorical switch, whose sizes and units the data say.
 
     Training begins at regimes that EM has found, so it is short.
-
-    Args:
-        model: One of `OF_CATEGORIES`.
-        max_epochs: Length of the training, where it is given.
     """
     found: Options = {"switch": "categorical", "objective": "likelihood", "persistence": 0.95}
     found |= {"learning_rate": 0.01, "network_learning_rate": 0.001, "matrix_learning_rate": 0.0005}

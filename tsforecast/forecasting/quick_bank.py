@@ -95,13 +95,7 @@ def conditioned(
 
 @dataclass(frozen=True)
 class _Path:
-    """The straight way of parameters from the beginning of a training to its end.
-
-    Attributes:
-        predictor: Whose parameters they are.
-        begun: Their values before the training.
-        ended: Their values after it.
-    """
+    """The straight way of parameters from the beginning of a training to its end."""
 
     predictor: StateSpacePredictor
     begun: list[torch.Tensor]
@@ -120,9 +114,6 @@ def _trained(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effec
     """Train a bank by a few steps of Adam (Kingma and Ba 2015), and return the way of its parameters.
 
     It is written out, since optimisers of torch, and Lightning, take seconds to import.
-
-    Raises:
-        FloatingPointError: If the loss of a step, or its gradient, is not finite.
     """
     # Of a few short series, windows of a large batch would be the same again and again.
     windows = sum(max(entry["target"].shape[-1] - task.prediction_length, 1) for entry in entries)

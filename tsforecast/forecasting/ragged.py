@@ -16,10 +16,6 @@ def without_ragged_end(net: AbstractForecaster, batch: dict[str, Any]) -> tuple[
 
     These are the steps from which on a target has no value while another has some. A model with a state for each
     target learns of one target from another in a forecast alone.
-
-    Args:
-        net: The model.
-        batch: Of histories; covariates reach over the horizon.
     """
     observed: Tensor = batch["past_observed"]
     if not isinstance(net.inference, JointInference) or bool(observed[:, -1].all()):

@@ -19,15 +19,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Correlation:
-    """A correlation matrix: a diagonal and a product of few columns, diag(own) + common common'.
+    """A correlation matrix: a diagonal and a product of few columns, diag(own) + common common'."""
 
-    Attributes:
-        own: Share of the variance of each node that is its own, (node,).
-        common: Of shape (node, column).
-    """
-
-    own: Array
-    common: Array
+    own: Array  # share of the variance of each node that is its own, (node,)
+    common: Array  # of shape (node, column)
 
     def sample(self, count: int, steps: int, rng: np.random.Generator) -> Array:
         """Return standard normal draws (node, step, sample) with this correlation across nodes at each step."""
@@ -43,21 +38,13 @@ class Correlation:
 
 
 def unshrunk(residuals: Array) -> Correlation:
-    """Return the correlation of residuals as it is, of no more columns than times.
-
-    Args:
-        residuals: Of shape (node, time), NaN where missing; a node without residuals is correlated with none.
-    """
+    """Return the correlation of residuals (node, time), NaN where missing, as it is; 0 with a node without."""
     deviations, scores = _standardised(residuals)
     return Correlation((deviations == 0).astype(float), scores / np.sqrt(residuals.shape[1]))
 
 
 def shrunk(residuals: Array) -> tuple[Array, Correlation]:
-    """Return standard deviations of residuals, and their correlation, shrunk towards none.
-
-    Args:
-        residuals: As for `unshrunk`.
-    """
+    """Return standard deviations of residuals, as `unshrunk` takes them, and their correlation, shrunk towards none."""
     deviations, scores = _standardised(residuals)
     share, times = shrinkage(residuals), residuals.shape[1]
     common = np.sqrt((1 - share) / times) * scores
@@ -65,11 +52,7 @@ def shrunk(residuals: Array) -> tuple[Array, Correlation]:
 
 
 def shrinkage(residuals: Array) -> float:
-    """Return the share of correlations to leave out: it minimises the squared error (Schaefer and Strimmer 2005).
-
-    Args:
-        residuals: As for `unshrunk`, those of different times independent.
-    """
+    """Return the share of correlations to leave out: it minimises the squared error (Schaefer and Strimmer 2005)."""
     deviations, scores = _standardised(residuals)
     times = residuals.shape[1]
     among = np.square(scores.T @ scores).sum() / times**2 - (deviations > 0).sum()
@@ -94,11 +77,6 @@ class SumConditioning:
 
     It solves one system in the number of sums: sparse where the hierarchy is, with the common columns of the
     correlation by Woodbury's formula.
-
-    Args:
-        sums: Weights of the series in the sums.
-        deviations: Standard deviations of the errors, of sums and then series.
-        correlation: Of the errors.
     """
 
     def __init__(self, sums: Any, deviations: Array, correlation: Correlation) -> None:

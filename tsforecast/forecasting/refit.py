@@ -1,6 +1,6 @@
-"""Forecasts of test windows, by a model that is trained once, or again before each."""
+"""Forecasts of test windows, by a model that is trained again before each."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,33 +13,15 @@ from tsforecast.progress import follow, silent_trainings
 Train = Callable[[ForecastTask], Predictor]
 
 
-def trained_once(train: Train, task: ForecastTask, num_samples: int | None = None, seed: int = 0) -> Iterator[Forecast]:
-    """Return forecasts of the test windows of a task, by a model that is trained on the values before the first.
-
-    Args:
-        train: Returns what is trained on `task.train`.
-        task: A task with test windows.
-        num_samples: Number of sample paths; None for the model's own number, or for none where quantiles are exact.
-        seed: Of the sample paths.
-
-    Returns:
-        Forecasts in the order of `task.test("rolling")`.
-    """
-    pasts, _ = instances(task.test("rolling"))
-    predictor = train(task)
-    torch.manual_seed(seed)
-    return iter(_predicted(predictor, pasts, num_samples))
-
-
 def refitted(train: Train, task: ForecastTask, num_samples: int | None = None, seed: int = 0) -> list[Forecast]:
     """Return forecasts of the test windows of a task, each by a model that is trained on all values before it.
 
     What data decide is decided anew before each window.
 
     Args:
-        train: As `trained_once` takes it, and so are the next.
+        train: Returns what is trained on `task.train`.
         task: A task with test windows.
-        num_samples: Number of sample paths.
+        num_samples: Number of sample paths; None for the model's own number, or for none where quantiles are exact.
         seed: Of the sample paths.
 
     Returns:
@@ -52,13 +34,14 @@ def refitted(train: Train, task: ForecastTask, num_samples: int | None = None, s
             predictor = train(replace(task, windows=task.windows - window))
         torch.manual_seed(seed)
         places = range(window, len(pasts), task.windows)
-        forecasts = _predicted(predictor, [pasts[place] for place in places], num_samples)
+        forecasts = predicted(predictor, [pasts[place] for place in places], num_samples)
         for place, forecast in zip(places, forecasts, strict=True):
             found[place] = forecast
     return found
 
 
-def _predicted(predictor: Predictor, pasts: list[dict[str, Any]], num_samples: int | None) -> Iterable[Forecast]:
+def predicted(predictor: Predictor, pasts: list[dict[str, Any]], num_samples: int | None) -> Iterable[Forecast]:
+    """Return forecasts behind some pasts; without paths where their number is None and quantiles are exact."""
     if num_samples is None and getattr(predictor, "has_marginals", False):
         num_samples = 0
     return predictor.predict(pasts, num_samples=num_samples)

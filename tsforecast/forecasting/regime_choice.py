@@ -53,12 +53,6 @@ def categories(
 
     Lags of a season are none of them, since the cost of a state grows with its square.
 
-    Args:
-        data: GluonTS data entries that `check_entries` has found sound.
-        hyperparameters: That were given to a switching model.
-        seed: Of the fits.
-        least: Number of regimes, at least.
-
     Returns:
         The options; None where the data show one regime alone, and that is enough.
     """
@@ -84,15 +78,7 @@ def regime_options(
     seed: int | None,
     model: str = MODEL,
 ) -> Options:
-    """Return the options of `markov` that are left to the data.
-
-    Args:
-        data: GluonTS data entries that `check_entries` has found sound.
-        hyperparameters: That were given.
-        season: Main season in steps.
-        seed: Of the fits.
-        model: Name in the log.
-    """
+    """Return the options of `markov` that are left to the data."""
     names, given = undecided(hyperparameters), dict(hyperparameters)
     if _has_counts(given):
         log.info("%s: of counts two regimes are taken unless others are asked for", MODEL)

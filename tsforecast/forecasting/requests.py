@@ -24,32 +24,18 @@ _CHUNK = 500  # series that are written at once
 
 @dataclass(frozen=True, kw_only=True)
 class Request(ABC):
-    """What is wanted of every bucket.
+    """What is wanted of every bucket."""
 
-    Attributes:
-        freq: Frequency of the series.
-        columns: Of the buckets, as `tsforecast.data.buckets.survey.selected` gives them.
-        categories: Values of the static categories that the model was trained with.
-        num_samples: Sample paths; 0 for none, where quantiles are exact.
-        seed: Of the sample paths. Each bucket has a seed of its own.
-        device: Where to compute.
-    """
-
-    freq: str
-    columns: Columns
-    categories: dict[str, list[str]]
-    num_samples: int
-    seed: int
-    device: str
+    freq: str  # frequency of the series
+    columns: Columns  # of the buckets, as `tsforecast.data.buckets.survey.selected` gives them
+    categories: dict[str, list[str]]  # values of the static categories that the model was trained with
+    num_samples: int  # sample paths; 0 for none, where quantiles are exact
+    seed: int  # of the sample paths. Each bucket has a seed of its own
+    device: str  # where to compute
 
     @abstractmethod
     def read(self, folder: Path, bucket: Bucket) -> ForecastTask:
-        """Return the series of a bucket.
-
-        Raises:
-            FileNotFoundError: If there is no such bucket.
-            ValueError: If it is not that of the survey, or a series not as expected.
-        """
+        """Return the series of a bucket; a ValueError if it is not that of the survey, or a series not as expected."""
 
     @abstractmethod
     def write(self, predictor: StateSpacePredictor, task: ForecastTask, path: Path) -> dict[str, Any]:
@@ -78,11 +64,7 @@ class Request(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class _Table(Request):
-    """Forecasts as a table.
-
-    Attributes:
-        levels: Of quantiles; None for sample paths.
-    """
+    """Forecasts as a table, of quantiles at levels; of sample paths where these are None."""
 
     levels: tuple[float, ...] | None
 

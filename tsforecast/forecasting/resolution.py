@@ -36,11 +36,7 @@ _OF_TRAINER = frozenset({"max_epochs", "gradient_clip_val", "enable_progress_bar
 
 
 def with_effects_chosen(estimator: Estimator, data: Iterable[dict[str, Any]]) -> Estimator:
-    """Return the estimator with effects of covariates, or without them, by windows before the end.
-
-    Raises:
-        ValueError: If the data cannot be trained on.
-    """
+    """Return the estimator with effects of covariates, or without, by windows before the end."""
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, began = estimator.__init_args__, time.monotonic()
     found = chosen_effects(_compared(estimator, data), arguments["seed"], estimator.modelled(data))
@@ -50,16 +46,7 @@ def with_effects_chosen(estimator: Estimator, data: Iterable[dict[str, Any]]) ->
 def with_preset(
     estimator: Estimator, data: Iterable[dict[str, Any]], from_predictor: StateSpacePredictor | None = None
 ) -> tuple[Estimator, Selection | None]:
-    """Return the estimator with the options of its preset, and what was compared for components and switch.
-
-    Args:
-        estimator: Of a switching model.
-        data: GluonTS data entries, all of whose values may be looked at.
-        from_predictor: A predictor to start from, whose kind of switch stays.
-
-    Raises:
-        ValueError: If the data cannot be trained on, or an option does not go with the preset.
-    """
+    """Return the estimator with the options of its preset, and what was compared for components and switch."""
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, selection = estimator.__init_args__, None
     model, name = arguments["model"], arguments["preset"]
@@ -90,11 +77,7 @@ def with_preset(
 def with_regimes(
     estimator: Estimator, data: Iterable[dict[str, Any]], from_predictor: StateSpacePredictor | None = None
 ) -> Estimator:
-    """Return the estimator of a `markov` with the regimes of the data, or of the predictor that it starts from.
-
-    Raises:
-        ValueError: If the data cannot be trained on.
-    """
+    """Return the estimator of a `markov` with the regimes of the data, or of the predictor it starts from."""
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, began = estimator.__init_args__, time.monotonic()
     if (arguments.get("order") or 0) > max(ORDERS):
@@ -111,11 +94,7 @@ def with_regimes(
 
 
 def _refuse_too_large(estimator: AbstractEstimator, data: Any) -> None:
-    """Refuse many lags whose training takes too much memory before regimes are looked for, which takes minutes.
-
-    Raises:
-        ValueError: If a step takes too much, with as few regimes as there may be.
-    """
+    """Refuse many lags whose training takes too much memory before regimes are looked for, which takes minutes."""
     least = {"regimes": 1, "seasonal": False, "stages": 1}
     given = {name: value for name, value in estimator.__init_args__.items() if name in least and value is not None}
     with warnings_only("tsforecast.forecasting"):  # the training tells it
@@ -158,17 +137,7 @@ def _without_effects(estimator: AbstractEstimator, data: Any) -> Any:
 def _structure(
     estimator: AbstractEstimator, data: Any, has_components: bool, regimes: Mapping[str, Any] | None
 ) -> Selection | None:
-    """Return what the data choose: components and windows of training of the `issm` inside, or regimes.
-
-    Args:
-        estimator: Of a switching model.
-        data: GluonTS data entries.
-        has_components: Whether the model has components beside regimes.
-        regimes: Options of a model of categories; None for none.
-
-    Returns:
-        None without a choice.
-    """
+    """Return the choice of components and training windows of the `issm` inside, or regimes; None without one."""
     compared = structures(_compared(estimator, data), has_components)
     if regimes is not None:
         compared.append(Candidate(estimator.__init_args__["model"], {"preset": presets.BEST, **regimes}))

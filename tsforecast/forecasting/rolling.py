@@ -19,19 +19,13 @@ from tsforecast.progress import follow
 
 @dataclasses.dataclass(frozen=True)
 class AdaptationResult:
-    """Forecasts of a model that goes on learning, and a table of how it changed.
+    """Forecasts of a model that goes on learning, and a table of how it changed."""
 
-    Attributes:
-        forecasts: Forecasts of every test window, series by series as in the task's test data.
-        windows: A row for every window: `start`, `evidence` (mean over the series, before it was learnt from) and
-            `moved`. The last is the distance of the parameters from those that were trained, in standard deviations of
-            the prior.
-        remembered: The windows that are kept at the end, see `AdaptivePredictor.remembered`.
-    """
-
-    forecasts: list[Forecast]
+    forecasts: list[Forecast]  # forecasts of every test window, series by series as in the task's test data
+    # A row for every window: `start`, `evidence` (mean over the series, before it was learnt from) and `moved`. The
+    # last is the distance of the parameters from those that were trained, in standard deviations of the prior.
     windows: pd.DataFrame
-    remembered: pd.DataFrame
+    remembered: pd.DataFrame  # the windows that are kept at the end, see `AdaptivePredictor.remembered`
 
 
 def rolling(

@@ -27,9 +27,6 @@ def predicted(histories: Histories, entries: Iterable[dict[str, Any]], num_sampl
         entries: Some with `covariate_range`, low and high values (2, covariate, step) of the horizon, NaN where the
             covariate is known.
         num_samples: Number of sample paths; over ranges at least twenty, and 200 for None or 0.
-
-    Raises:
-        ValueError: If a range is not as expected; the message names the series.
     """
     for ranges, some in groupby(entries, lambda entry: entry.get(RANGE) is not None):
         if ranges:

@@ -41,17 +41,7 @@ _NAMED = 3  # weights that a message names
 
 
 def write_parts(folder: Path, net: torch.nn.Module, preparation: Any, predictor: Any) -> None:
-    """Writes what `read_parts` reads.
-
-    Args:
-        folder: An existing folder for the predictor.
-        net: A model of `MODELS`, or of `TIMED`.
-        preparation: A `Prepare`, or a `Clock`.
-        predictor: The predictor, which keeps the other arguments of its constructor under their names.
-
-    Raises:
-        ValueError: If the model or the preparation is of another class, which nobody could read again.
-    """
+    """Writes what `read_parts` reads."""
     time = _CLOCK if type(preparation) is Clock else _GRID
     names = {model: name for name, model in _MODELS[time].items()}
     if type(net) not in names or type(preparation) not in (Prepare, Clock):
@@ -86,10 +76,6 @@ def read_parts(
         folder: Folder of the predictor.
         predictor: Class of the predictor, whose constructor declares what arguments are expected.
         device: Device of the network; of one on a clock it is the CPU.
-
-    Raises:
-        FileNotFoundError: If there is no such folder or file.
-        ValueError: If it is damaged, of another program or of another format.
     """
     path = folder / RECORD
     if not path.is_file():

@@ -37,14 +37,7 @@ def smoothed_together(net: AbstractForecaster) -> int:
 
 
 def ahead(net: AbstractForecaster, belief: Belief, future: Batch, generator: torch.Generator) -> Marginals:
-    """Return the distributions of the horizon.
-
-    Args:
-        net: The model.
-        belief: At the end of the past.
-        future: The batch.
-        generator: Of random numbers of models with a switch.
-    """
+    """Return the distributions of the horizon."""
     if isinstance(net.inference, ParticleInference):
         found = net.inference.mixture_ahead(belief, net.inference.slice_of(future, "future"), _PATHS, generator)
         return replace(found, bounds=bounds(belief, net.data, future))
@@ -54,13 +47,7 @@ def ahead(net: AbstractForecaster, belief: Belief, future: Batch, generator: tor
 
 
 def between(net: AbstractForecaster, batch: Batch, units: tuple[torch.Tensor, torch.Tensor]) -> Marginals:
-    """Return the distributions of an observation at every moment of a batch's past, given all of it.
-
-    Args:
-        net: The model.
-        batch: The batch.
-        units: Location and scale.
-    """
+    """Return the distributions of an observation at every moment of a batch's past, given all of it."""
     inference = net.inference
     if isinstance(inference, ParticleInference):
         return particle_mixtures.between(inference, batch, units, _paths_for(net, batch), _generator(batch))
@@ -86,16 +73,7 @@ def smoothed_states(net: AbstractForecaster, batch: Batch) -> Gaussian:
 def component_frames(
     net: AbstractForecaster, clock: Clock, entries: Sequence[Mapping[str, Any]]
 ) -> Iterator[pd.DataFrame]:
-    """Yield the smoothed components of each series at its times, in transformed units, a frame each.
-
-    Args:
-        net: The model.
-        clock: By which its batches are made.
-        entries: Of the series of a batch.
-
-    Raises:
-        ValueError: If the model has no components.
-    """
+    """Yield the smoothed components of each series at its times, in transformed units, a frame each."""
     if getattr(net.dynamics, "timed", None) is None:
         raise ValueError("a dense state has no components with names: take the model issm")
     batch, inference = clock.past(entries), net.inference
@@ -120,13 +98,7 @@ def component_frames(
 
 
 def smoothed_regimes(net: AbstractForecaster, batch: Batch, most: int) -> torch.Tensor:
-    """Return the weights of regimes at every moment of a batch's past along paths, (time, path, series, regime).
-
-    Args:
-        net: A model with a switch.
-        batch: The batch.
-        most: Number of paths, where the memory suffices.
-    """
+    """Return the weights of regimes at every moment of a batch's past along paths, (time, path, series, regime)."""
     inference = net.inference
     assert isinstance(inference, ParticleInference)
     count = _paths_for(net, batch, most)
@@ -148,14 +120,7 @@ def _generator(batch: Batch) -> torch.Generator:
 def rows_of(
     clock: Clock, entries: Sequence[Mapping[str, Any]], places: Sequence[NDArray[np.int64]], length: int
 ) -> NDArray[np.int64]:
-    """Return where some of the times of entries are in a batch of their pasts, (series, time).
-
-    Args:
-        clock: That made the batch.
-        entries: Of the batch.
-        places: Which of the times of each.
-        length: Moments of the batch, which is padded at its beginning.
-    """
+    """Return where some of the times of entries are in a batch of their pasts, (series, time)."""
     found = np.zeros((len(entries), max(map(len, places))), np.int64)
     for row, (entry, place) in enumerate(zip(entries, places, strict=True)):
         ticked, own = clock.ticked(entry)
@@ -164,12 +129,7 @@ def rows_of(
 
 
 def at_rows(marginals: Marginals, rows: NDArray[np.int64]) -> Marginals:
-    """Return the distributions at some moments of each series.
-
-    Args:
-        marginals: At all moments.
-        rows: Indices (series, time).
-    """
+    """Return the distributions at some moments of each series."""
     index = torch.as_tensor(rows)[:, None, :, None]
     index = index.expand(-1, marginals.mean.shape[1], -1, marginals.mean.shape[3])
     return replace(marginals, mean=marginals.mean.gather(2, index), deviation=marginals.deviation.gather(2, index))

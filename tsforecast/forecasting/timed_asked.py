@@ -29,20 +29,7 @@ def asked_of(
     horizon: int,
     columns: Columns,
 ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.float64]]]:
-    """Return times and covariates, as `TimedHistories.asked_of` says.
-
-    Args:
-        entries: Of the series.
-        at: A table or file, time stamps, or None.
-        every: Distance of the times; None for the median gap.
-        inside: Whether times by a distance are those from the first to the last observation.
-        clock: Of the model.
-        horizon: Of forecasts, in nanoseconds.
-        columns: Of the training data.
-
-    Raises:
-        ValueError: If times and a distance are given, an item is not known, or covariates are not.
-    """
+    """Return times and covariates, as `TimedHistories.asked_of` says."""
     is_table = isinstance(at, str | Path | pd.DataFrame)
     if at is not None and every is not None:
         raise ValueError(f"expected {option('at')} or {option('every')}, got both")

@@ -18,26 +18,17 @@ _LATEST = 2.0**40  # units of time that may pass between two observations
 
 @dataclass(frozen=True)
 class Clock:
-    """What turns times into gaps and phases, and series into their places in a model.
+    """What turns times into gaps and phases, and series into their places in a model."""
 
-    Attributes:
-        unit: Of time, in nanoseconds.
-        cycles: Lengths of the cycles whose phases a batch carries, in nanoseconds.
-        cell: Length of a cell of time, in nanoseconds; 0 for none. Where there are cells, a batch has moments without
-            observation at their ends, and says how many cells have passed before each moment.
-        num_targets: Components of the target.
-        cardinality: Number of values of each static category.
-        items: Identifiers of the series seen in training; others have the number 0.
-        dynamic_units: (mean, standard deviation) of each covariate in training.
-    """
-
-    unit: int
-    cycles: tuple[int, ...] = ()
+    unit: int  # of time, in nanoseconds
+    cycles: tuple[int, ...] = ()  # lengths of the cycles whose phases a batch carries, in nanoseconds
+    # Length of a cell of time, in nanoseconds; 0 for none. Where there are cells, a batch has moments without
+    # observation at their ends, and says how many cells have passed before each moment.
     cell: int = 0
-    num_targets: int = 1
-    cardinality: tuple[int, ...] = ()
-    items: tuple[str, ...] = ()
-    dynamic_units: tuple[tuple[float, float], ...] = ()
+    num_targets: int = 1  # components of the target
+    cardinality: tuple[int, ...] = ()  # number of values of each static category
+    items: tuple[str, ...] = ()  # identifiers of the series seen in training; others have the number 0
+    dynamic_units: tuple[tuple[float, float], ...] = ()  # (mean, standard deviation) of each covariate in training
     index: dict[str, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,17 +46,7 @@ class Clock:
         return cls(unit, cycles, cell, data.num_targets, tuple(data.cardinality), tuple(items), units)
 
     def features(self, times: NDArray[np.int64], last: int | None) -> NDArray[np.float64]:
-        """Return the gap before each time, in units, and the share of each cycle that has passed: (time, feature).
-
-        Where there are cells, the last feature is the time of those that have passed, in units.
-
-        Args:
-            times: Ascending, in nanoseconds.
-            last: Time before them; None where the series begins with them.
-
-        Raises:
-            ValueError: If there are more than 2^40 units between two times.
-        """
+        """Return the gap before each time, None before the first, in units, and shares of cycles passed."""
         since = times[:1] if last is None else last
         gaps = np.diff(times, prepend=since) / self.unit
         if len(gaps) and gaps.max() > _LATEST:
@@ -84,26 +65,13 @@ class Clock:
         return 1 + len(self.cycles) + bool(self.cell)
 
     def ticked(self, entry: Mapping[str, Any], last: int | None = None) -> tuple[Mapping[str, Any], NDArray[np.int64]]:
-        """Return an entry with a moment at the end of each cell, where there are cells; and the places of its own.
-
-        Args:
-            entry: With times, and perhaps a target and covariates.
-            last: Time before them; None where the series begins with them.
-        """
+        """Return an entry with a moment at the end of each cell, where there are cells; and the places of its own."""
         if not self.cell or not len(entry["times"]):
             return entry, np.arange(len(entry["times"]))
         return with_ticks(entry, self.cell, last, [mean for mean, _ in self.dynamic_units])
 
     def past(self, windows: Sequence[Mapping[str, Any]], last: Sequence[int] | None = None) -> Batch:
-        """Return the past of a batch, padded at its beginning by moments without observations.
-
-        Args:
-            windows: Data entries, of which the targets may be missing.
-            last: Times before the windows, of beliefs that go on; None where series begin.
-
-        Raises:
-            ValueError: If a target or static category is not as in training.
-        """
+        """Return the past of a batch, padded at its beginning by moments without observations."""
         begins = [None] * len(windows) if last is None else last
         ticked, places = zip(*map(self.ticked, windows, begins), strict=True)
         length = max(len(window["times"]) for window in ticked)
@@ -140,16 +108,7 @@ class Clock:
         return batch
 
     def future(self, windows: Sequence[Mapping[str, Any]], last: Sequence[int], with_targets: bool = False) -> Batch:
-        """Return the future of a batch; shorter ones are padded at their end by the last moment.
-
-        Args:
-            windows: Data entries, of which the targets are read for training alone.
-            last: Time at which the past of each ends.
-            with_targets: Whether it is training.
-
-        Raises:
-            ValueError: If covariates are not as in training.
-        """
+        """Return the future of a batch; shorter ones are padded at their end by the last moment."""
         windows = [self.ticked(window, end)[0] for window, end in zip(windows, last, strict=True)]
         length, count = max(len(window["times"]) for window in windows), len(windows)
         features = np.zeros((count, length, self.num_features))
@@ -170,11 +129,7 @@ class Clock:
         return batch
 
     def standardised(self, window: Mapping[str, Any]) -> NDArray[np.float64]:
-        """Return the covariates of an entry in the units of training, (time, covariate).
-
-        Raises:
-            ValueError: If there are others than in training.
-        """
+        """Return covariates of an entry in units of training, (time, covariate); a ValueError for others."""
         count = len(window["times"])
         values = window.get("feat_dynamic_real", np.zeros((0, count)))
         if np.shape(values) != (len(self.dynamic_units), count):
@@ -195,31 +150,20 @@ class Clock:
             )
 
 
+@dataclass(eq=False, repr=False)
 class WindowLoader:
-    """Batches of training windows; those of an epoch follow from (seed, epoch) alone.
+    """Batches of training windows; those of an epoch follow from (seed, epoch) alone."""
 
-    Args:
-        entries: Data entries of two observations at least.
-        clock: Of the model.
-        past: Observations of the past of a window, at most.
-        future: Observations of its future, at most; at most a quarter of a series.
-        batch_size: Windows in a batch.
-        num_batches: Batches in an epoch.
-        seed: Of the windows.
-    """
+    entries: Sequence[Mapping[str, Any]]  # of two observations at least
+    clock: Clock
+    past: int  # observations of a window, at most
+    future: int  # observations, at most; at most a quarter of a series
+    batch_size: int  # windows in a batch
+    num_batches: int  # in an epoch
+    seed: int
 
-    def __init__(
-        self,
-        entries: Sequence[Mapping[str, Any]],
-        clock: Clock,
-        past: int,
-        future: int,
-        batch_size: int,
-        num_batches: int,
-        seed: int,
-    ) -> None:
-        self.entries, self.clock, self.past, self.future = entries, clock, past, future
-        self.batch_size, self.num_batches, self.seed, self.epoch = batch_size, num_batches, seed, 0
+    def __post_init__(self) -> None:
+        self.epoch = 0
         self.sampler = self  # where Lightning looks for `set_epoch`
         self.batch_sampler = None
 

@@ -27,13 +27,7 @@ _STANDARD_ERRORS = 2.0  # by which a cycle has to be ahead (Vehtari, Gelman and 
 
 
 def has_enough(components: str, unit: int, entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the observations of all series suffice to fit the coefficients of all cycles.
-
-    Args:
-        components: Names joined by "+".
-        unit: Of time, in nanoseconds.
-        entries: Data entries.
-    """
+    """Return whether the observations of all series suffice to fit the coefficients of all cycles."""
     observed = sum(int(np.isfinite(entry["target"]).sum()) for entry in entries)
     return observed >= ENOUGH * TimedStructure.of(components, unit).num_means
 
@@ -45,11 +39,6 @@ def cycles_shown(
 
     Each cycle in turn is added to what was kept. It stays if the log densities of the observations, each given all
     others, are larger by more than two of the standard errors of their difference.
-
-    Args:
-        components: Names joined by "+", cycles last.
-        entries: Data entries.
-        make: Returns an untrained `issm` of some components.
     """
     names = components.split("+")
     cycles = [name for name in names if parse_timed(name).kind == "cycle"]
@@ -68,13 +57,7 @@ def cycles_shown(
 def rhythm_shown(
     components: str, entries: Sequence[Mapping[str, Any]], make: Callable[[str], AbstractForecaster]
 ) -> bool:
-    """Return whether a size of the noise that the cycles set helps to tell an observation from all others.
-
-    Args:
-        components: Names joined by "+".
-        entries: Data entries.
-        make: Returns an untrained `issm` of some components.
-    """
+    """Return whether a size of the noise that the cycles set helps to tell an observation from all others."""
     return _is_ahead(_densities(components, entries, make, with_rhythm=True), _densities(components, entries, make))
 
 
@@ -122,10 +105,6 @@ def given_others(inference: ExactInference, batch: Batch) -> Float[Tensor, " obs
 
     A smoothed mean m of variance v, read without the noise r, has taken y itself for a measurement. Without it the
     error is (y - m) r / (r - v), and its variance r^2 / (r - v).
-
-    Args:
-        inference: Of a model of one target.
-        batch: Its past is read.
     """
     time_slice = inference.slice_of(batch, "past")
     location, scale = inference.scale_of(batch)

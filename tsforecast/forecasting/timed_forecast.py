@@ -14,21 +14,14 @@ from tsforecast.forecasting.exact import BatchMarginals
 
 @dataclass(frozen=True)
 class TimedForecast:
-    """What an observation of a series will be, or would have been, at some times.
+    """What an observation of a series will be, or would have been, at some times."""
 
-    Attributes:
-        item_id: Identifier of the series.
-        times: In nanoseconds since 1970.
-        batch: Distributions of the batch of series to which it belongs: exact, or mixtures over paths of a switch.
-        row: Its place in the batch.
-        paths: Joint sample paths (sample, time, target); None if none were drawn.
-    """
-
-    item_id: str
-    times: NDArray[np.int64]
+    item_id: str  # identifier of the series
+    times: NDArray[np.int64]  # in nanoseconds since 1970
+    # Distributions of the batch of series to which it belongs: exact, or mixtures over paths of a switch.
     batch: BatchMarginals
-    row: int
-    paths: NDArray[Any] | None = None
+    row: int  # its place in the batch
+    paths: NDArray[Any] | None = None  # joint sample paths (sample, time, target); None if none were drawn
 
     @property
     def timestamps(self) -> pd.DatetimeIndex:
@@ -50,11 +43,7 @@ class TimedForecast:
         return self._table(values, ["mean", *map(str, levels)], targets)
 
     def path_frame(self, targets: Sequence[str] = ()) -> pd.DataFrame:
-        """Return the joint sample paths: `item_id`, `timestamp`, `target` of several, `path`, `value`.
-
-        Raises:
-            ValueError: If none were drawn.
-        """
+        """Return the joint sample paths: `item_id`, `timestamp`, `target` of several, `path`, `value`."""
         if self.paths is None:
             raise ValueError("expected sample paths, but none were drawn: give num_samples of at least 1")
         return self._table(self.paths, None, targets)

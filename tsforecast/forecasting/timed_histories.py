@@ -37,35 +37,21 @@ from tsforecast.models.parts.marginals import Marginals
 
 @dataclass(frozen=True)
 class TimedHistories:
-    """Beliefs, forecasts and interpolations that a model in continuous time makes of series with clocks of their own.
+    """Beliefs, forecasts and interpolations that a model in continuous time makes of series with clocks."""
 
-    Attributes:
-        net: The model.
-        clock: By which its batches are made.
-        horizon: Time of a forecast, in nanoseconds.
-        batch_size: Series that are filtered at once.
-        columns: Of the training table.
-        categories: Names behind the codes of the static categories, by column.
-    """
-
-    net: AbstractForecaster
-    clock: Clock
-    horizon: int
-    batch_size: int
-    columns: Columns
-    categories: dict[str, list[str]]
+    net: AbstractForecaster  # the model
+    clock: Clock  # by which its batches are made
+    horizon: int  # time of a forecast, in nanoseconds
+    batch_size: int  # series that are filtered at once
+    columns: Columns  # of the training table
+    categories: dict[str, list[str]]  # names behind the codes of the static categories, by column
 
     # Tables.
 
     def read_named(
         self, source: Any, columns: Columns | Mapping[str, Any] | None = None
     ) -> tuple[Sequence[dict[str, Any]], Columns | None]:
-        """Return the entries of a table, file or entries, read as the training data were, and the columns of a table.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            ValueError: As `tsforecast.data.irregular.read_irregular` says.
-        """
+        """Return entries of a table, file or entries, read as the training data were, and the columns of a table."""
         roles = self.columns if columns is None else columns_of(columns)
         task = read_irregular(source, self.horizon, 0, columns=roles, categories=self.categories or None)
         return task.entries, task.columns
@@ -83,9 +69,6 @@ class TimedHistories:
                 covariates does not know them there: None is for the `asked_times` of the entries.
             inside: Whether the times by `every` are those from the first to the last observation, and not the horizon
                 behind.
-
-        Raises:
-            ValueError: If times and a distance are given, an item is not known, or covariates are not.
         """
         return asked_of(list(entries), at, every, inside, self.clock, self.horizon, self.columns)
 
@@ -202,9 +185,6 @@ class TimedHistories:
             entries: Data entries.
             times: Times by item, in nanoseconds, ascending; series without any are left out.
             covariates: At the times, by item, (covariate, time), of a model that has some.
-
-        Raises:
-            ValueError: If covariates are missing.
         """
         for chunk in batcher(with_times(entries, times), smoothed_together(self.net)):
             asked = [asked_entry(entry["item_id"], times, covariates) for entry in chunk]
@@ -226,9 +206,6 @@ class TimedHistories:
         Columns are `item_id` and `timestamp`, or those of a table for them; `component`, `mean` and `deviation`, in
         transformed units, which are those of the data if the transformation is "none". The mean of the series belongs
         to the first component.
-
-        Raises:
-            ValueError: If the model has no components.
         """
         entries, read = self.read_named(source, columns)
         parts = [

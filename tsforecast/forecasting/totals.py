@@ -74,14 +74,9 @@ def totals_of(
     entries: Iterable[dict[str, Any]],
     num_samples: int | None,
 ) -> Iterator[SampleForecast]:
-    """Yield forecasts of running totals: sample paths of their increments, summed from the last total on.
+    """Yield forecasts of running totals: paths of increments (200 for None), summed from the last total on.
 
     Increments between the last total and the forecast, which no one has seen, are drawn from the latest ones.
-
-    Args:
-        predict: Returns forecasts of increments in order, given a number of paths.
-        entries: The totals.
-        num_samples: Number of paths; 200 for None or 0.
     """
     own, others = itertools.tee(entries)
     forecasts = predict((increments(entry) for entry in others), num_samples or _PATHS)

@@ -43,13 +43,6 @@ def fit(
 ) -> pl.Trainer:
     """Trains a module to the last weights, or with validation data to those of the lowest validation loss.
 
-    Args:
-        module: The module, which is changed in place.
-        loader: Batches to train on.
-        validation: Batches to score after every epoch.
-        options: Options of Lightning's `Trainer`.
-        checkpoint: Checkpoint of a run to go on with.
-
     Returns:
         The trainer, when it has ended.
 
@@ -83,11 +76,7 @@ def fit(
 
 
 def _fall_back(trainer: pl.Trainer, trained: ForecasterInTraining, error: ArithmeticError) -> None:
-    """Gives a model back the regimes that EM has found, where a later step fails; of others the error is raised.
-
-    Raises:
-        ArithmeticError: With advice, where the first step fails, which begins there.
-    """
+    """Gives a model back the regimes that EM has found, where a later step fails; of others the error is raised."""
     if trained.begun is None or trainer.world_size > 1:
         raise error
     if not trainer.global_step:
@@ -122,13 +111,7 @@ class _Place:
 
 
 def _trainer(options: dict[str, Any], scratch: str | None, checkpoint: str | Path | None) -> pl.Trainer:
-    """Return a trainer with the caller's options, which keeps the best weights if there are validation data.
-
-    Args:
-        options: Options of Lightning's `Trainer`.
-        scratch: Folder for the best weights unless the options name one; None without validation data.
-        checkpoint: Checkpoint of a run to go on with.
-    """
+    """Return a trainer with the caller's options, which keeps the best weights if there are validation data."""
     options = dict(options)
     callbacks = options.pop("callbacks", None) or []
     callbacks = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
@@ -215,12 +198,7 @@ def _run(trainer: pl.Trainer, module: ForecasterInTraining, loader: Any, validat
 
 
 def check_checkpoint(path: str | Path, module: AbstractForecaster) -> None:
-    """Refuses a training checkpoint from which `module` cannot go on.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is damaged, foreign, of another format or of another model.
-    """
+    """Refuses a training checkpoint from which `module` cannot go on: damaged, foreign, or of another model."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     try:

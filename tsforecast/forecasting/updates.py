@@ -79,7 +79,10 @@ def _moved(histories: Histories, group: list[_Waiting]) -> dict[str, LiveBelief]
     def moved(own: Histories) -> Belief:
         start = own.as_precise(join(before)) if before else None
         after = own.filtered(windows, own.collated(windows, exponents), start)
-        return after if own is histories else pytree.tree_map(_as, after, any_belief(histories.net))
+        if own is histories:
+            return after
+        narrow = lambda x, usual: x.to(usual.dtype) if isinstance(x, torch.Tensor) else x  # noqa: E731
+        return pytree.tree_map(narrow, after, any_belief(histories.net))
 
     with torch.no_grad():
         after = histories.exactly(moved, len(group), "belief")
@@ -136,8 +139,3 @@ def forecasts_from(
         with torch.no_grad():
             forecasts = histories.exactly(ahead, len(known), "forecast")
         yield from forecasts
-
-
-def _as(found: Any, usual: Any) -> Any:
-    """Return a tensor in the precision of another one; what is none as it is."""
-    return found.to(usual.dtype) if isinstance(found, torch.Tensor) else found

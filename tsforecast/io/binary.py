@@ -35,9 +35,6 @@ def check_packed(path: str | Path) -> None:
     """Refuses a packed file (.gz, .bz2, .xz or .zip, by its name) that is cut short, damaged, or a bomb.
 
     Nothing of what it unpacks to is kept. Files of other names pass, but those that pandas would unpack.
-
-    Raises:
-        ValueError: If something is wrong; the message says what to do.
     """
     path = Path(path)
     suffix = path.suffix.lower()  # as pandas has it
@@ -60,12 +57,7 @@ def check_packed(path: str | Path) -> None:
 
 
 def open_unpacked(path: str | Path) -> Any:
-    """Opens a file to read bytes, unpacked where it is packed by its name (.gz, .bz2, .xz or .zip).
-
-    Raises:
-        ValueError: If an archive has more than one file.
-        OSError: If it can not be opened.
-    """
+    """Opens a file to read bytes, unpacked where it is packed by its name (.gz, .bz2, .xz or .zip of one file)."""
     path = Path(path)
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path) as archive:
@@ -86,11 +78,7 @@ def _count(read: Callable[[int], bytes], path: Path) -> None:
 
 
 def check_archive(archive: zipfile.ZipFile, path: str | Path) -> None:
-    """Refuses a zip archive that unpacks to far more than its size.
-
-    Raises:
-        ValueError: If it does.
-    """
+    """Raise a ValueError for a zip archive that unpacks to far more than its size."""
     expanded = sum(member.file_size for member in archive.infolist())
     _check_expansion(Path(path), Path(path).stat().st_size, expanded, "unpack it, or write it without compression")
 
@@ -105,12 +93,7 @@ def _check_expansion(path: Path, size: int, expanded: int, remedy: str) -> None:
 
 
 def check_parquet(path: str | Path) -> None:
-    """Refuses a Parquet file that unpacks to far more than its size.
-
-    Raises:
-        ValueError: If it does.
-        OSError: If it can not be opened, or is none.
-    """
+    """Refuses a Parquet file that unpacks to far more than its size, by a ValueError; an OSError if it is none."""
     path = Path(path)
     with parquet.ParquetFile(path) as file:
         about = file.metadata
@@ -125,15 +108,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
-    """The frame of a Parquet file, read in this thread alone.
-
-    Args:
-        path: Of the file.
-        columns: Those to read; None for all.
-
-    Raises:
-        ValueError: If it is none, damaged, or a bomb.
-    """
+    """The frame of a Parquet file, read in this thread alone."""
     with whole_parquet(path):
         check_parquet(path)
         return parquet.read_table(path, columns=columns, use_threads=False).to_pandas(use_threads=False)
@@ -152,12 +127,7 @@ def whole_parquet(path: Path) -> Iterator[None]:
 
 
 def load_array(path: str | Path) -> NDArray[Any]:
-    """The array of an npy file; one of Python objects is refused, since it runs code.
-
-    Raises:
-        ValueError: If the file is damaged, or its header tells of more or less than it has.
-        OSError: If it can not be opened.
-    """
+    """The array of an npy file; a ValueError if damaged, or of Python objects, since these run code."""
     with Path(path).open("rb") as file:
         try:
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

@@ -35,13 +35,6 @@ def read_excel(path: Path, most: int | None = None) -> tuple[pd.DataFrame, int]:
 
     The header is the first row with several filled cells; what is above it is taken as a title. Values of formulas are
     those that Excel has saved.
-
-    Args:
-        path: Of the file.
-        most: Rows below the header to read; None for all.
-
-    Raises:
-        ValueError: If the file is none, damaged, empty or a bomb, or if openpyxl is not installed.
     """
     try:
         import openpyxl

@@ -32,12 +32,6 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
     The new file lies beside `path` under a name of its own and is on the disk before it takes the place: whatever
     happens, `path` is the old file or the new one. A block that fails leaves nothing behind.
-
-    Args:
-        path: File to write. Its folder exists.
-
-    Raises:
-        OSError: If the file can not be written, as when the disk is full.
     """
     path = Path(path)
     temporary = _beside(path)
@@ -54,16 +48,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
 
 def write_json(path: str | Path, contents: Any, **options: Any) -> None:
-    """Writes a file of JSON, whole or not at all.
-
-    Args:
-        path: Of the file.
-        contents: Plain values.
-        options: Of `json.dumps`.
-
-    Raises:
-        OSError: As `replace_file` does.
-    """
+    """Writes a file of JSON, whole or not at all, see `replace_file`; options are those of `json.dumps`."""
     with replace_file(path) as temporary:
         temporary.write_text(json.dumps(contents, indent=1, **options) + "\n", encoding="utf-8")
 
@@ -85,12 +70,6 @@ def append_file(path: str | Path) -> Iterator[TextIO]:
 
     One process at a time adds; others wait. A block that fails adds nothing. A kill can leave half of a line: whoever
     reads on knows how long the file was.
-
-    Args:
-        path: File to add to; made where there is none.
-
-    Raises:
-        OSError: If the lines can not be written, as when the disk is full.
     """
     path = Path(path)
     with path.open("a", encoding="utf-8", newline="") as guard:
@@ -108,14 +87,7 @@ def append_file(path: str | Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def replace_folder(path: str | Path) -> Iterator[Path]:
-    """Gives a new, empty folder beside `path` that takes its place, with all its files, when the block ends well.
-
-    Args:
-        path: Folder to write; what it held before is removed. Its parent exists.
-
-    Raises:
-        OSError: If the folder can not be written, as when the disk is full.
-    """
+    """Gives a new, empty folder beside `path` that takes its place, with all its files, when the block ends well."""
     path = Path(path)
     _restore(path)
     aside = path.with_name(f".{path.name}{_ASIDE}")
@@ -131,12 +103,7 @@ def replace_folder(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
-    """Gives a new, empty folder in `parent`, and removes it with all its files when the block ends.
-
-    Args:
-        parent: Where `remove_leftovers` finds it when the process is killed.
-        name: What its name begins with.
-    """
+    """Gives a new folder, and removes it when the block ends; if killed, `remove_leftovers` finds it by its name."""
     temporary = _beside(Path(parent, name))
     temporary.mkdir()
     handle = None if sys.platform == "win32" else claim(temporary, os.O_RDONLY)
@@ -149,17 +116,10 @@ def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replace_together(folder: str | Path, names: Sequence[str]) -> Iterator[Path]:
-    """Gives a new, empty folder; its files take their places in `folder` together when the block ends well.
+    """Gives a new folder; these of its files take their places in `folder` together at the end, or are removed there.
 
     The first name is a mark: it is removed before anything else changes and comes back last. While it is there, all
     files are of the same block.
-
-    Args:
-        folder: Where the files belong.
-        names: Files and folders that belong together. Those that the block does not write are removed.
-
-    Raises:
-        OSError: If a file can not be written, as when the disk is full.
     """
     with replace_folder(Path(folder, TOGETHER)) as scratch:
         yield scratch

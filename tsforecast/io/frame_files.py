@@ -13,15 +13,7 @@ from tsforecast.io.files import replace_file
 
 
 def write_frames(frames: Iterable[pd.DataFrame], path: Path) -> None:
-    """Writes tables one after the other into one file, whole or not at all.
-
-    Args:
-        frames: Of the same columns. They are asked for one by one.
-        path: .parquet, else CSV, packed where it ends in .gz.
-
-    Raises:
-        OSError: If the file can not be written, as when the disk is full.
-    """
+    """Writes tables, asked for one by one, into .parquet or CSV (packed for .gz), whole or not at all."""
     with replace_file(path) as temporary:
         if path.suffix.lower() == ".parquet":
             tables = (pa.Table.from_pandas(frame, preserve_index=False) for frame in frames)

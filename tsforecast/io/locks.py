@@ -18,12 +18,9 @@ _held: set[int] = set()  # open lock files of this process
 
 @contextlib.contextmanager
 def lock_folder(folder: str | Path) -> Iterator[None]:
-    """Holds a folder for the block, so that no other process writes into it; makes it where there is none.
+    """Holds a folder, new if need be, for the block: no other process writes into it; an empty new one is removed.
 
     The lock is the operating system's: it ends with the process, however that dies.
-
-    Args:
-        folder: Folder to hold. A new one that is still empty at the end is removed.
 
     Raises:
         ValueError: If another process holds the folder, or the path is that of a file.
@@ -43,6 +40,11 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
         os.close(handle)
         if is_new and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
+
+
+def contents(folder: Path) -> set[str]:
+    """Return the names in a folder, without its lock; none where there is no folder."""
+    return {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
 
 
 def _hold(path: Path) -> int:

@@ -15,7 +15,7 @@ from tsforecast.io.files import replace_file
 
 
 def pack(path: Path, values: NDArray[np.float64], divisors: NDArray[np.float64], start: str, items: list[str]) -> None:
-    """Writes series as integers over a divisor, byte plane by byte plane, compressed.
+    """Writes series as integers over a divisor, byte plane by byte plane, compressed; a ValueError if that loses some.
 
     Args:
         path: File to write, ending in `.npz`.
@@ -23,9 +23,6 @@ def pack(path: Path, values: NDArray[np.float64], divisors: NDArray[np.float64],
         divisors: Shape (series,); `values * divisors` are integers up to rounding.
         start: Time stamp of the first value of all series.
         items: Names of the series.
-
-    Raises:
-        ValueError: If the values can not be restored exactly.
     """
     scaled = values * divisors[:, None]
     integers = np.rint(scaled).astype(np.int64)
@@ -49,14 +46,7 @@ def pack(path: Path, values: NDArray[np.float64], divisors: NDArray[np.float64],
 
 
 def unpack(file: Path | BinaryIO) -> tuple[NDArray[np.float64], str, list[str]]:
-    """Reads a file of `pack`.
-
-    Args:
-        file: Path or open file.
-
-    Returns:
-        Values of shape (series, time), time stamp of the first of them, and the names of the series.
-    """
+    """Reads a file of `pack`: values (series, time), time stamp of the first of them, and the names of the series."""
     with np.load(file, allow_pickle=False) as arrays:
         planes = arrays["planes"].astype(np.int64)
         integers = sum(plane << (8 * place) for place, plane in enumerate(planes))

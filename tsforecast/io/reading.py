@@ -21,27 +21,14 @@ _BRACKETS = re.compile(r"[\[\]{}]")
 
 
 def expect_file(path: str | Path) -> Path:
-    """The path of a file; pipes and devices are refused, since they may never end.
-
-    Raises:
-        FileNotFoundError: If it is none.
-    """
+    """The path of a file; a FileNotFoundError for others: pipes and devices may never end."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
     return Path(path)
 
 
 def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
-    """The text of a file in UTF-8.
-
-    Args:
-        path: Of the file.
-        most: Bytes.
-
-    Raises:
-        ValueError: If it is longer, or no text.
-        OSError: If it can not be opened.
-    """
+    """The text of a file in UTF-8; a ValueError if it is longer, or no text, an OSError if it can not be opened."""
     path = expect_file(path)
     with path.open("rb") as file:
         content = file.read(most + 1)
@@ -54,11 +41,7 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        ValueError: If it is none, or deeper than `MOST_DEPTH`.
-    """
+    """The value of a JSON text; a ValueError if it is none, or deeper than `MOST_DEPTH`."""
     if text.count("[") + text.count("{") > MOST_DEPTH:
         depth = 0
         for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):
@@ -68,12 +51,7 @@ def parse_json(text: str) -> Any:
 
 
 def read_json(path: str | Path, most: int = MOST_RECORD) -> Any:
-    """The value of a JSON file.
-
-    Raises:
-        ValueError: If it is none, or longer than `most` bytes, or deeper than `MOST_DEPTH`.
-        OSError: If it can not be opened.
-    """
+    """The value of a JSON file; a ValueError if it is none, longer than `most` bytes, or deeper than `MOST_DEPTH`."""
     text = read_text(path, most)
     try:
         return parse_json(text)
@@ -82,11 +60,7 @@ def read_json(path: str | Path, most: int = MOST_RECORD) -> Any:
 
 
 def check_yaml(text: str) -> None:
-    """Refuses YAML beyond plain values: tags, since they name classes, and aliases, since they multiply.
-
-    Raises:
-        ValueError: If there are any, or it is no YAML, or longer than `MOST_TEXT` or deeper than `MOST_DEPTH`.
-    """
+    """Refuses YAML beyond plain values, short and flat: tags name classes, aliases multiply."""
     if len(text) > MOST_TEXT:
         raise ValueError(f"expected at most {in_bytes(MOST_TEXT)} of YAML, got {in_bytes(len(text))}")
     depth = 0
@@ -118,12 +92,7 @@ def _check_text(text: str) -> None:
 
 
 def read_yaml(path: str | Path) -> Any:
-    """The value of a YAML file; it may hold plain values only, see `check_yaml`.
-
-    Raises:
-        ValueError: If it is none, or longer or deeper than a file of settings can be.
-        OSError: If it can not be opened.
-    """
+    """The value of a YAML file of plain values, see `check_yaml`; a ValueError if none, an OSError if not there."""
     text = read_text(path)
     try:
         check_yaml(text)

@@ -12,28 +12,15 @@ from tsforecast.io.reading import expect_file, first_line
 
 
 def save_tensors(payload: Any, path: str | Path) -> None:
-    """Writes a file of tensors for `torch.load`, whole or not at all.
-
-    Raises:
-        OSError: If the file can not be written; `torch.save` alone gives a RuntimeError that does not say why.
-    """
+    """Writes a file of tensors for `torch.load`, whole or not at all."""
     buffer = io.BytesIO()
-    torch.save(payload, buffer)
+    torch.save(payload, buffer)  # to a path it raises a RuntimeError on a full disk, which does not say why
     with replace_file(path) as temporary:
         temporary.write_bytes(buffer.getvalue())  # not a view, which a failure would keep of a buffer that is gone
 
 
 def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Any]:
-    """A dictionary of tensors and plain values that `torch.save` has written; anything else is refused.
-
-    Args:
-        path: Of the file.
-        device: Where the tensors go.
-
-    Raises:
-        ValueError: If the file is damaged, names a class or function, or holds no dictionary.
-        OSError: If it can not be opened.
-    """
+    """A dictionary of tensors and plain values from `torch.save`; a ValueError for anything else, such as code."""
     path = expect_file(path)
     try:
         with zipfile.ZipFile(path) as archive:  # torch packs nothing, so that files are as large as what they hold
@@ -50,11 +37,7 @@ def load_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
 
 
 def expect_like(given: Any, like: Any, place: str) -> None:
-    """Refuses a value without the names, kinds and shapes of `like`.
-
-    Raises:
-        ValueError: If something differs; the message begins with the place.
-    """
+    """Raise a ValueError for a value without the names, kinds and shapes of `like`, which begins with the place."""
     if isinstance(like, dict):
         if not isinstance(given, dict) or given.keys() != like.keys():
             raise ValueError(f"{place}: expected {', '.join(like)}")

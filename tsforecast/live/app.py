@@ -22,13 +22,7 @@ from tsforecast.live.wire import Forecasts, Item, Observed
 
 
 def make_app(owner: Owner, sizes: Sizes = Sizes(), metrics: Metrics | None = None) -> FastAPI:
-    """Return the service of an owner, who is closed with it.
-
-    Args:
-        owner: Of the store.
-        sizes: Limits of a request.
-        metrics: What /metrics answers; None for what the owner counts alone.
-    """
+    """Return the service of an owner, who is closed with it."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

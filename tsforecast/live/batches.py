@@ -22,16 +22,7 @@ def past_batch(
     exponents: NDArray[np.int64],
     device: torch.device,
 ) -> Batch:
-    """Return the past of a batch of windows (series, time, target + covariate) of equal length.
-
-    Args:
-        data: Of the model.
-        calendar: Likewise.
-        window: Values, NaN where missing.
-        end: Ordinals of the periods behind.
-        exponents: Of the powers of two by which targets are divided.
-        device: Of the model.
-    """
+    """Return the past of a batch of windows (series, time, target + covariate) of equal length."""
     targets, length = data.num_targets, window.shape[1]
     features, seasons = calendar.at(end[:, None] - calendar.multiple * np.arange(length, 0, -1))
     observed = ~np.isnan(window[..., :targets])
@@ -50,15 +41,7 @@ def past_batch(
 def past_window(
     data: DataSpec, calendar: Calendar, history: NDArray[np.float64], observed: NDArray[np.bool_], end: int
 ) -> dict[str, NDArray[np.generic]]:
-    """Return the past of a series, as `tsforecast.data.windows.cut` makes it.
-
-    Args:
-        data: Of the model.
-        calendar: Likewise.
-        history: Targets and standardised covariates (time, target + covariate), without effects.
-        observed: Which targets (time, target) are there.
-        end: Ordinal of the period behind them.
-    """
+    """Return the past of a series, as `tsforecast.data.windows.cut` makes it."""
     features, seasons = calendar.at(end - calendar.multiple * np.arange(len(history), 0, -1))
     targets = data.num_targets
     return {

@@ -20,7 +20,7 @@ from tsforecast.forecasting.adaptation import Adaptation
 from tsforecast.forecasting.live_beliefs import join
 from tsforecast.forecasting.predictor import StateSpacePredictor, load_predictor
 from tsforecast.io.files import folder_checksum, remove_leftovers, replace_folder, write_json
-from tsforecast.io.locks import LOCK, lock_folder
+from tsforecast.io.locks import contents, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.live.description import STORE, Description, new_identity
 from tsforecast.live.engine import Engine
@@ -41,12 +41,7 @@ _PLACE = "stamp.json"
 
 @dataclass(frozen=True)
 class Source:
-    """A part of the data: a file, or a bucket.
-
-    Attributes:
-        checksum: Of its contents.
-        entries: Reads its series.
-    """
+    """A part of the data: a file, or a bucket."""
 
     checksum: str
     entries: Callable[[], Iterable[dict[str, Any]]]
@@ -86,7 +81,8 @@ def begin_store(
         OSError: If a file can not be written; a later call goes on.
     """
     path, predictor = Path(path), Path(predictor)
-    _refuse_other_contents(path)
+    if (names := contents(path)) and not names & {STORE, WORK}:
+        raise ValueError(f"{path} is not empty and no store; give a new folder as {option('out')}")
     with lock_folder(path):
         work = _work_folder(path)
         model = load_predictor(predictor, device)
@@ -191,23 +187,13 @@ def _history(engine: Engine, entry: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def _append(rows: Rows, more: Rows) -> None:
-    """Adds rows behind others.
-
-    Raises:
-        ValueError: If a series is in both.
-    """
+    """Adds rows behind others."""
     places = rows.add(more.names)
     count = len(more)
     rows.scatter(places, [part[:count] for part in more.parts])
     for name in ("end", "exponents", "recent", "seen", "memory"):
         getattr(rows, name)[places] = getattr(more, name)[:count]
     rows.young |= {int(places[row]): history for row, history in more.young.items()}
-
-
-def _refuse_other_contents(path: Path) -> None:
-    names = {entry.name for entry in path.iterdir()} - {LOCK} if path.is_dir() else set()
-    if names and not names & {STORE, WORK}:
-        raise ValueError(f"{path} is not empty and no store; give a new folder as {option('out')}")
 
 
 def _keep_plan(path: Path, about: Description, sources: Sequence[Source]) -> None:

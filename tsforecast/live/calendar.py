@@ -21,13 +21,7 @@ _STAMPS = 10_000  # time stamps that are kept
 
 
 class Calendar:
-    """Time features and season indices of periods, kept for the range that was asked for last.
-
-    Args:
-        freq: Frequency.
-        seasons: Names of seasons, see `tsforecast.seasons`.
-        place: Of time stamps in their periods.
-    """
+    """Time features and season indices of periods, kept for the range that was asked for last."""
 
     def __init__(self, freq: str, seasons: tuple[str, ...], place: Place = BEGINNING) -> None:
         self.place = place
@@ -53,14 +47,7 @@ class Calendar:
         return self._known[0][places], self._known[1][places]
 
     def ordinals_of(self, stamps: Sequence[str]) -> NDArray[np.int64]:
-        """Return the ordinals of the periods that time stamps lie in.
-
-        Args:
-            stamps: ISO 8601 without a zone, as "2024-06-01" or "2024-06-01T12:30".
-
-        Raises:
-            ValueError: If one is something else, or not from 1700 to 2199.
-        """
+        """Return the ordinals of the periods that time stamps, in ISO 8601 without a zone, lie in."""
         seen = self._seen
         if unseen := {stamp for stamp in stamps if stamp not in seen}:
             if len(seen) > _STAMPS:
@@ -87,11 +74,7 @@ class Calendar:
         return self.stamps(ordinal, 1)[0]
 
     def stamps(self, first: int, steps: int) -> tuple[str, ...]:
-        """Return the time stamps of some periods from the first on, in ISO 8601.
-
-        Raises:
-            ValueError: If they reach beyond the year 2261.
-        """
+        """Return time stamps of periods from the first on, in ISO 8601; a ValueError beyond the year 2261."""
         return _stamps(first, steps, self.multiple, self.freq, self.place)
 
     def period(self, ordinal: int) -> pd.Period:

@@ -20,18 +20,13 @@ class Connection(HttpToolsProtocol):
 
     If all places are taken, a new connection replaces the one that has waited longest for a request. Connections that
     never sent one are replaced first.
-
-    Attributes:
-        seconds_of_head: Seconds for the head of a request to arrive, from the connection or its first byte on.
-        seconds_of_body: Seconds for its body to arrive, from the end of the head on.
-        seconds_of_answer: Seconds for an answer to be taken.
-        most_head: Bytes of a head.
     """
 
+    # Seconds for the head of a request to arrive, from the connection or its first byte on.
     seconds_of_head: ClassVar[float] = 10
-    seconds_of_body: ClassVar[float] = 30
-    seconds_of_answer: ClassVar[float] = 30
-    most_head: ClassVar[int] = 64 << 10
+    seconds_of_body: ClassVar[float] = 30  # seconds for its body to arrive, from the end of the head on
+    seconds_of_answer: ClassVar[float] = 30  # seconds for an answer to be taken
+    most_head: ClassVar[int] = 64 << 10  # bytes of a head
 
     _clock: asyncio.TimerHandle | None = None
     _head: int | None = 0  # bytes of a head that is not complete

@@ -53,11 +53,7 @@ class Count:
             log.warning("%s: one of its two places is damaged; whole records behind the other count", path)
 
     def write(self, first: int, end: End) -> None:
-        """Bring a new count onto the disk; until then the old one stands.
-
-        Raises:
-            OSError: If it does not get there. Which of both the disk holds is then unknown.
-        """
+        """Bring a new count onto the disk, till when the old one stands; after an OSError either may be there."""
         other, text = 1 - self._newest, _packed(self.store, first, end)
         with self.path.open("r+b", buffering=0) as file:
             file.seek(other * _APART)

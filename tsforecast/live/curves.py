@@ -19,25 +19,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curves:
-    """The effects of covariates on the series of a service, whose memory of them is a row each: size, and means.
-
-    Attributes:
-        effects: Of the model.
-        calendar: Of the service.
-    """
+    """The effects of covariates on the series of a service, whose memory of them is a row each: size, and means."""
 
     effects: Effects
     calendar: Calendar
 
     def followed(self, names: Sequence[str], begin: NDArray[np.int64], news: News, memory: Array) -> tuple[News, Array]:
-        """Return new steps with targets and effects in the place of covariates, and the memory behind them.
-
-        Args:
-            names: Of the series.
-            begin: Ordinals of their first steps.
-            news: Targets and covariates.
-            memory: Before them.
-        """
+        """Return new steps with targets and effects in the place of covariates, and the memory behind them."""
         steps, after = np.empty((len(news.steps), 2)), memory.copy()
         steps[:, 0] = news.steps[:, 0]
         for length in np.unique(news.lengths).tolist():

@@ -19,31 +19,19 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Description:
-    """The description of a store.
+    """The description of a store."""
 
-    Attributes:
-        identity: 32 hexadecimal digits, drawn when it began.
-        predictor: Checksum of the folder of the model.
-        freq: Frequency of the series.
-        prediction_length: Most steps of a forecast.
-        targets: Names of the targets.
-        warm_up: Values from which on a series that begins keeps its scale.
-        seed: Of what is drawn.
-        adaptation: Options of `Adaptation` by which the model goes on learning; empty where it does not.
-        format: Of the folder.
-        stamp: The `Place` of time stamps in their steps.
-    """
-
-    identity: str
-    predictor: str
-    freq: str
-    prediction_length: int
-    targets: list[str]
-    warm_up: int
-    seed: int
+    identity: str  # 32 hexadecimal digits, drawn when it began
+    predictor: str  # checksum of the folder of the model
+    freq: str  # frequency of the series
+    prediction_length: int  # most steps of a forecast
+    targets: list[str]  # names of the targets
+    warm_up: int  # values from which on a series that begins keeps its scale
+    seed: int  # of what is drawn
+    # Options of `Adaptation` by which the model goes on learning; empty where it does not.
     adaptation: dict[str, Any] = field(default_factory=dict)
-    format: int = FORMAT
-    stamp: list[Any] = field(default_factory=lambda: list(BEGINNING))
+    format: int = FORMAT  # of the folder
+    stamp: list[Any] = field(default_factory=lambda: list(BEGINNING))  # the `Place` of time stamps in their steps
 
     @property
     def key(self) -> bytes:
@@ -52,12 +40,7 @@ class Description:
 
 
 def read_description(path: Path) -> Description:
-    """Return the description of a store.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it is no complete store, or of another format.
-    """
+    """Return the description of a store; a ValueError if it is not complete, or of another format."""
     if not path.is_dir():
         raise FileNotFoundError(f"there is no store {path}")
     if not (path / STORE).is_file():

@@ -18,9 +18,8 @@ from tsforecast.live.batches import alike, fresh_or_kept, future_batch, past_bat
 from tsforecast.live.calendar import Calendar
 from tsforecast.live.curves import Curves
 from tsforecast.live.layout import Layout
-from tsforecast.live.moved import Begun, Moved
 from tsforecast.live.rows import NO_SEQUENCE, News, Rows
-from tsforecast.live.steps import Steps
+from tsforecast.live.steps import Begun, Moved, Steps
 from tsforecast.models import Batch, Belief
 
 _LONGEST_YOUNG = 4  # times the values after which a series is young no more, are the most steps that it has
@@ -184,15 +183,7 @@ class Engine:
         histories: Sequence[NDArray[np.float64]],
         end: NDArray[np.int64],
     ) -> Begun:
-        """Return parts of rows with histories that are filtered from their first values.
-
-        Args:
-            known: Says who the series are.
-            names: Of rows beyond it.
-            rows: Of the series.
-            histories: Targets and standardised covariates (time, target + covariate) of each.
-            end: Ordinals of the first period behind each.
-        """
+        """Return parts of rows with histories that are filtered from their first values."""
         every, sizes = [*known.names, *names], np.zeros((len(rows), 0))
         if self.curves is not None:
             sizes = self.curves.sizes([every[row] for row in rows.tolist()], histories)
@@ -276,9 +267,6 @@ class Engine:
             future: Targets (series, step, target) that are taken as given, NaN where free; None for none.
             covariates: As rows have them, (series, step, covariate); None in a model without.
             num_samples: Sample paths; 0 for none, where quantiles are exact.
-
-        Raises:
-            ValueError: If a given value is too far from its series.
         """
         exponents, names, effects = known.exponents[rows], [known.names[row] for row in rows.tolist()], {}
         if self.curves is not None and covariates is not None:

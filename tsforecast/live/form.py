@@ -128,17 +128,7 @@ class Checked:
 
 
 def read(path: str, body: bytes, most: int) -> Any:
-    """Return the content of a body, with its form checked.
-
-    Args:
-        path: Of the request.
-        body: JSON.
-        most: Observations of a request.
-
-    Raises:
-        RefusedError: If it does not have its form.
-        json.JSONDecodeError: If it is no JSON.
-    """
+    """Return the content of a body, with its form checked."""
     given = orjson.loads(body)
     try:
         if path != "/observations":
@@ -151,11 +141,7 @@ def read(path: str, body: bytes, most: int) -> Any:
 
 
 def check_count(given: Any, most: int) -> None:
-    """Refuse what is no list of observations, and too many.
-
-    Raises:
-        RefusedError: Naming what is wrong.
-    """
+    """Raise a RefusedError for what is no list of observations, and for too many."""
     if not isinstance(given, list):
         raise RefusedError(422, [{"place": ["observations"], "fault": "Input should be a valid list"}])
     if len(given) > most:
@@ -163,11 +149,7 @@ def check_count(given: Any, most: int) -> None:
 
 
 def slices_of(given: Sequence[Observation] | Checked) -> Iterator[list[Observation]]:
-    """Yield observations in their form, some at a time, up to the first fault.
-
-    Raises:
-        RefusedError: If they do not have it.
-    """
+    """Yield observations in their form, some at a time; a RefusedError at the first that lacks it."""
     if isinstance(given, Checked):
         yield from map(pickle.loads, given.slices)
         return

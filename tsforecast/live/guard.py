@@ -31,33 +31,21 @@ _PAUSES = 16  # at once: they keep connections from others
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of requests.
+    """Limits of requests."""
 
-    Attributes:
-        token: What `Authorization: Bearer` must say; None for none.
-        hosts: Names that the header Host may have, without a port; empty for all. A page of a browser can not reach a
-            service on this machine under a name of its own then.
-        most_bytes: Of a body.
-        most_values: Values of a body, counted by commas and brackets. Values cost time and memory; bytes hardly do.
-        rate: Requests a second of a client, on average; 0 for any number.
-        burst: Requests of a client at once.
-    """
-
-    token: str | None = None
+    token: str | None = None  # what `Authorization: Bearer` must say; None for none
+    # Names that the header Host may have, without a port; empty for all. A page of a browser can not reach a service on
+    # this machine under a name of its own then.
     hosts: tuple[str, ...] = ()
-    most_bytes: int = 8 << 20
+    most_bytes: int = 8 << 20  # of a body
+    # Values of a body, counted by commas and brackets. Values cost time and memory; bytes hardly do.
     most_values: int = 200_000
-    rate: float = 0.0
-    burst: int = 100
+    rate: float = 0.0  # requests a second of a client, on average; 0 for any number
+    burst: int = 100  # requests of a client at once
 
 
 def read_token(path: str | Path) -> str:
-    """Return the token of a file.
-
-    Raises:
-        ValueError: If it is short, or not one word of ASCII.
-        OSError: If the file can not be read.
-    """
+    """Return the token of a file; a ValueError if it is short, or not one word of ASCII."""
     token = read_text(path, 1024).strip()
     if len(token) < _LEAST_TOKEN or not token.isascii() or len(token.split()) != 1:
         raise ValueError(
@@ -68,13 +56,7 @@ def read_token(path: str | Path) -> str:
 
 
 class Guard:
-    """An ASGI application before another.
-
-    Args:
-        app: The other.
-        limits: What requests must keep to.
-        note: Is told the path, the status and the seconds of each request.
-    """
+    """An ASGI application before another."""
 
     def __init__(self, app: App, limits: Limits, note: Callable[[str, int, float], None] | None = None) -> None:
         self.app, self.limits, self.note = app, limits, note
@@ -129,7 +111,8 @@ class Guard:
     def _fault(self, scope: Message, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         limits = self.limits
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if limits.hosts and _without_port(host) not in limits.hosts:
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if limits.hosts and name not in limits.hosts:
             return 421, "expected a Host of this machine"
         if not self._rates.allows(_client(scope)):
             return 429, f"expected at most {limits.rate:g} requests a second"
@@ -244,9 +227,3 @@ class _Rates:
 
 def _client(scope: Message) -> str:
     return scope["client"][0] if scope.get("client") else ""
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]

@@ -17,9 +17,6 @@ class Layout:
     """The layout of the stacked tensors of a model's beliefs.
 
     The series come first in every part. Of a covariance only the lower triangle is kept, row by row: it is symmetric.
-
-    Args:
-        net: The model.
     """
 
     def __init__(self, net: AbstractForecaster) -> None:

@@ -32,28 +32,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Learnt:
-    """The changes at the end of a period; nothing has changed yet.
+    """The changes at the end of a period; nothing has changed yet."""
 
-    Attributes:
-        belief: Of the learner.
-        weights: Of the model.
-        begin: Ordinal of the first step of the next period.
-        evidence: Mean over the series of the log-density of the period before it was learnt from.
-    """
-
-    belief: Any
-    weights: Tensor
-    begin: int
-    evidence: float
+    belief: Any  # of the learner
+    weights: Tensor  # of the model
+    begin: int  # ordinal of the first step of the next period
+    evidence: float  # mean over the series of the log-density of the period before it was learnt from
 
 
 class Learning:
-    """The learner of a store, and the period that has not ended.
-
-    Args:
-        adaptive: The model and its learner.
-        engine: Of the same model, which keeps enough of the past (`steps_kept`).
-    """
+    """The learner of a store, and the period that has not ended."""
 
     def __init__(self, adaptive: AdaptivePredictor, engine: Engine) -> None:
         self.adaptive, self.engine = adaptive, engine
@@ -61,12 +49,7 @@ class Learning:
         self.begin = 0
 
     def pieces(self, steps: Steps, known: int) -> Iterator[Steps]:
-        """Yield a micro-batch in parts; where a period ends between two, a micro-batch without observations.
-
-        Args:
-            steps: The micro-batch.
-            known: Series before it.
-        """
+        """Yield a micro-batch in parts; where a period ends between two, a micro-batch without observations."""
         parts = np.maximum((steps.ordinals - self.begin) // self.length, 0)
         end = steps.some(slice(0))
         for number, part in enumerate(steps.split(parts, known)):
@@ -80,12 +63,7 @@ class Learning:
         return self.begin + self.length + max_gap * self.engine.calendar.multiple
 
     def learnt(self, known: Rows, number: int) -> Learnt:
-        """Return the changes at the end of the period.
-
-        Args:
-            known: All series.
-            number: Of the micro-batch.
-        """
+        """Return the changes at the end of the period."""
         adaptive, belief, passed = self.adaptive, self.adaptive.belief, 1.0
         end = self.begin + self.length
         self.engine.seed_of(number)
@@ -139,11 +117,7 @@ class Learning:
 
 
 def steps_kept(adaptive: AdaptivePredictor) -> int:
-    """Return the number of steps of each series that a learner reads: a window of training and a period.
-
-    Raises:
-        ValueError: If windows of the training have no bound.
-    """
+    """Return the number of steps of each series that a learner, of bounded windows, reads: a window and a period."""
     past = adaptive.module.data.scaling_length
     if not past:
         raise ValueError(

@@ -27,17 +27,11 @@ _ADVICE = "nothing was changed: restore the folder of the store from a copy, or 
 
 
 class End(NamedTuple):
-    """A place in a log between two records.
+    """A place in a log between two records."""
 
-    Attributes:
-        number: Of the record behind it.
-        size: Bytes before it.
-        check: Of the record before it, or of the header.
-    """
-
-    number: int
-    size: int
-    check: int
+    number: int  # of the record behind it
+    size: int  # bytes before it
+    check: int  # of the record before it, or of the header
 
 
 class Log:
@@ -57,11 +51,7 @@ class Log:
         self.cut_to(end)
 
     def append(self, contents: bytes) -> None:
-        """Add a record; `flush` brings it onto the disk.
-
-        Raises:
-            OSError: If it can not be written, as when the disk is full; `cut_to` removes what was written of it.
-        """
+        """Add a record; `flush` brings it onto the disk. After an OSError (disk full), `cut_to` takes it away."""
         head, check = _framed(self.end, contents)
         record = memoryview(head + contents)
         written = 0
@@ -70,11 +60,7 @@ class Log:
         self.end = End(self.end.number + 1, self.end.size + len(record), check)
 
     def flush(self) -> None:
-        """Wait until all records are on the disk.
-
-        Raises:
-            OSError: If they do not get there. What the disk holds is then unknown.
-        """
+        """Wait until all records are on the disk; after an OSError its content is unknown."""
         flush(self._handle)
 
     def cut_to(self, end: End) -> None:
@@ -94,13 +80,7 @@ def flush(handle: int) -> None:
 
 
 def create(path: Path, store: bytes, first: int) -> End:
-    """Write a log without records, whole or not at all, and return its end.
-
-    Args:
-        path: Of the file.
-        store: Identity of the store, 16 bytes.
-        first: Number of the first record.
-    """
+    """Write a log without records, whole or not at all, and return its end."""
     with replace_file(path) as temporary:
         temporary.write_bytes(header(store, first))
     return _begin(store, first)

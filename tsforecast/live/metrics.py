@@ -15,11 +15,7 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 class Metrics:
-    """The counts and times of a service.
-
-    Args:
-        owner: Of the store.
-    """
+    """The counts and times of a service."""
 
     def __init__(self, owner: Owner) -> None:
         self._registry = CollectorRegistry()

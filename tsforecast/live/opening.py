@@ -10,12 +10,14 @@ from tsforecast.forecasting.adaptation import Adaptation, AdaptivePredictor
 from tsforecast.forecasting.predictor import load_predictor, with_prediction_length
 from tsforecast.io.files import folder_checksum, remove_leftovers, write_json
 from tsforecast.io.locks import lock_folder
+from tsforecast.live import count, log
 from tsforecast.live.description import STORE, Description, read_description
 from tsforecast.live.engine import Engine
 from tsforecast.live.learning import Learning, steps_kept
 from tsforecast.live.rows import Rows
 from tsforecast.live.rules import Rules
-from tsforecast.live.store import PREDICTOR, Store, write_state
+from tsforecast.live.snapshot import write_rows
+from tsforecast.live.store import PREDICTOR, Store, count_of, log_of, snapshot_of
 
 
 @contextmanager
@@ -51,11 +53,7 @@ def open_store(
 
 
 def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Learning | None]:
-    """Return the engine of a saved predictor, and the learner of its model, if it has one.
-
-    Raises:
-        ValueError: If a learner is not as expected, or windows of the model have no bound.
-    """
+    """Return the engine of a saved predictor, of bounded windows, and the learner of its model, if it has one."""
     predictor, adaptive = load_predictor(folder, device), None
     if about.adaptation:
         try:
@@ -72,5 +70,6 @@ def engine_of(folder: Path, about: Description, device: str) -> tuple[Engine, Le
 
 def finish(path: Path, about: Description, rows: Rows, learning: Learning | None = None) -> None:
     """Writes a new store with its model already in place; store.json comes last."""
-    write_state(path, about, rows, 0, learning)
+    write_rows(snapshot_of(path, 0), rows, 0, None if learning is None else learning.state())
+    count.create(count_of(path), about.key, 0, log.create(log_of(path, 0), about.key, 0))
     write_json(path / STORE, asdict(about))

@@ -30,19 +30,12 @@ class BusyError(RuntimeError):
 
 @dataclass
 class _Job:
-    """A piece of work: observations, forecasts, or any function of the store.
+    """A piece of work: observations, forecasts, or any function of the store."""
 
-    Attributes:
-        work: Observations to take, forecasts to make, or a function to call.
-        answer: Its result.
-        behind: Observations that a forecast waits for.
-        made: Forecasts that are made already.
-    """
-
-    work: Pending | Wanted | Callable[[Store], Any]
-    answer: "Future[Any]" = field(default_factory=Future)
-    behind: "Future[Any] | None" = None
-    made: list[Found] = field(default_factory=list)
+    work: Pending | Wanted | Callable[[Store], Any]  # observations to take, forecasts to make, or a function to call
+    answer: "Future[Any]" = field(default_factory=Future)  # its result
+    behind: "Future[Any] | None" = None  # observations that a forecast waits for
+    made: list[Found] = field(default_factory=list)  # forecasts that are made already
 
 
 class Owner:
@@ -69,36 +62,24 @@ class Owner:
         self._large: list[_Job] = []  # observations
         self._long: deque[_Job] = deque()  # forecasts
         self._observed = False  # whether the last part of large requests was of observations
-        self._waiting, self._numbers = 0, 0
+        self.waiting, self._numbers = 0, 0  # observations, and numbers of forecasts
         self._after = 0  # observations before which no snapshot is tried, as the last one has failed
         self._guard = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="owner", daemon=True)
         self._thread.start()
 
     def observe(self, observations: Observations) -> "Future[list[str]]":
-        """Return the outcomes of observations, once they are on the disk.
-
-        Raises:
-            BusyError: If too many wait.
-        """
+        """Return the outcomes of observations, once they are on the disk; a BusyError if too many wait."""
         with self._guard:
-            if self._waiting + len(observations) > self._most_waiting:
-                raise BusyError(f"{self._waiting} observations wait")
-            self._waiting += len(observations)
+            if self.waiting + len(observations) > self._most_waiting:
+                raise BusyError(f"{self.waiting} observations wait")
+            self.waiting += len(observations)
         job = _Job(Pending(observations))
         job.answer.add_done_callback(lambda _: self._less(len(observations), 0))
         return self._ask(job)
 
     def forecast(self, wanted: Wanted, behind: "Future[Any] | None" = None) -> "Future[list[Found]]":
-        """Return forecasts; a `KeyError` names a series that is not known.
-
-        Args:
-            wanted: What is asked for.
-            behind: Observations that come before.
-
-        Raises:
-            BusyError: If too many wait.
-        """
+        """Return forecasts; a KeyError names a series that is not known, a BusyError says that too many wait."""
         with self._guard:
             if self._numbers + wanted.numbers > _MOST_NUMBERS:
                 raise BusyError(f"forecasts of {self._numbers} numbers wait")
@@ -119,11 +100,6 @@ class Owner:
         self._snapshot(1)
 
     @property
-    def waiting(self) -> int:
-        """Return the number of observations that wait."""
-        return self._waiting
-
-    @property
     def is_alive(self) -> bool:
         """Return whether the owner works, and its store takes observations."""
         return self._thread.is_alive() and not self.store.failed
@@ -134,7 +110,7 @@ class Owner:
 
     def _less(self, observations: int, numbers: int) -> None:
         with self._guard:
-            self._waiting -= observations
+            self.waiting -= observations
             self._numbers -= numbers
 
     def _work(self) -> None:
@@ -194,7 +170,7 @@ class Owner:
 
     def _answer(self, jobs: list[_Job], function: Callable[[list[Any]], list[Any]]) -> None:
         """Answers jobs together; if that fails, each alone, so that its fault is its own."""
-        jobs = [job for job in jobs if job.answer.set_running_or_notify_cancel()]
+        jobs = [job for job in jobs if job.answer.running() or job.answer.set_running_or_notify_cancel()]
         if not jobs:
             return
         try:
@@ -202,18 +178,12 @@ class Owner:
         except Exception as error:
             for job in jobs:
                 if len(jobs) > 1:
-                    self._alone(job, function)
+                    self._answer([job], function)
                 else:
                     self._fails(job, error)
             return
         for job, answer in zip(jobs, answers, strict=True):
             job.answer.set_result(answer)
-
-    def _alone(self, job: _Job, function: Callable[[list[Any]], list[Any]]) -> None:
-        try:
-            job.answer.set_result(function([job.work])[0])
-        except Exception as error:
-            self._fails(job, error)
 
     def _fails(self, job: _Job, error: Exception) -> None:
         if isinstance(error, FullError | StoreError):

@@ -16,11 +16,7 @@ _NICE = 10  # gives way to the service
 
 
 class Reader:
-    """Reads one large body at a time; its process begins with the first, and ends with the service.
-
-    Args:
-        most: Observations of a request.
-    """
+    """Reads one large body at a time; its process begins with the first, and ends with the service."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -13,9 +13,6 @@ class Room:
 
     A micro-batch takes some time, however small it is. Only the time beyond that of the quickest one counts.
     Time of the disk or of other processes does not: smaller micro-batches would wait as long.
-
-    Args:
-        most: Never more.
     """
 
     most: int
@@ -25,12 +22,7 @@ class Room:
         self.now = min(self.most, _FIRST)
 
     def follow(self, seconds: float, *, is_full: bool) -> None:
-        """Make room for more or less after a micro-batch.
-
-        Args:
-            seconds: Of CPU that it took.
-            is_full: Whether more waited than it had room for.
-        """
+        """Make room for more or less after a micro-batch."""
         self.quickest = min(self.quickest, seconds)
         beyond = seconds - self.quickest
         if beyond > _SECONDS:

@@ -13,18 +13,13 @@ NO_SEQUENCE = np.iinfo(np.int64).min  # of a series whose observations have had 
 
 @dataclass(frozen=True)
 class News:
-    """Steps that series move on by, one series behind the other: a long one does not lengthen the others.
+    """Steps that series move on by, one series behind the other: a long one does not lengthen the others."""
 
-    Attributes:
-        steps: Values and standardised covariates (step, target + covariate), NaN where missing. Behind curves of
-            covariates, see `tsforecast.live.curves`, their effect stands in the place of covariates.
-        lengths: Number of steps of each series.
-        stops: Where those of each series end.
-    """
-
+    # Values and standardised covariates (step, target + covariate), NaN where missing. Behind curves of covariates, see
+    # `tsforecast.live.curves`, their effect stands in the place of covariates.
     steps: NDArray[np.float64]
-    lengths: NDArray[np.int64]
-    stops: NDArray[np.int64]
+    lengths: NDArray[np.int64]  # number of steps of each series
+    stops: NDArray[np.int64]  # where those of each series end
 
     @classmethod
     def missing(cls, lengths: NDArray[np.int64], width: int) -> "News":
@@ -43,49 +38,30 @@ class News:
 
 @dataclass
 class Rows:
-    """Series, a row for each; arrays have room for more rows than there are.
+    """Series, a row for each; arrays have room for more rows than there are."""
 
-    Attributes:
-        parts: Stacked beliefs, see `tsforecast.live.layout.Layout`.
-        exponents: Exponents of the powers of two by which targets are divided, (row, target).
-        end: Ordinal of the first period that has not been seen.
-        sequence: Last number of an observation, or `NO_SEQUENCE`.
-        names: Names of the series, in the order of rows.
-        index: Row by name.
-        young: Values and standardised covariates (time, target + covariate) that end at `end`, by row, of series that
-            have seen few values. Their beliefs are filtered anew from these.
-        recent: The last values and standardised covariates (row, time, target + covariate) up to `end`, NaN where
-            missing. A learner reads them; without one they have no steps.
-        seen: Number of steps since a series began, up to those of `recent`.
-        memory: What curves of covariates know of the past, (row, number); without curves there are no numbers.
-        num_covariates: Numbers that come with an observation.
-    """
-
-    parts: list[Tensor]
-    exponents: NDArray[np.int64]
-    end: NDArray[np.int64]
-    sequence: NDArray[np.int64]
+    parts: list[Tensor]  # stacked beliefs, see `tsforecast.live.layout.Layout`
+    exponents: NDArray[np.int64]  # exponents of the powers of two by which targets are divided, (row, target)
+    end: NDArray[np.int64]  # ordinal of the first period that has not been seen
+    sequence: NDArray[np.int64]  # last number of an observation, or `NO_SEQUENCE`
+    # The last values and standardised covariates (row, time, target + covariate) up to `end`, NaN where missing. A
+    # learner reads them; without one they have no steps.
     recent: NDArray[np.float64]
-    seen: NDArray[np.int64]
+    seen: NDArray[np.int64]  # number of steps since a series began, up to those of `recent`
+    # What curves of covariates know of the past, (row, number); without curves there are no numbers.
     memory: NDArray[np.float64]
-    num_covariates: int
-    names: list[str] = field(default_factory=list)
-    index: dict[str, int] = field(default_factory=dict)
+    num_covariates: int  # numbers that come with an observation
+    names: list[str] = field(default_factory=list)  # names of the series, in the order of rows
+    index: dict[str, int] = field(default_factory=dict)  # row by name
+    # Values and standardised covariates (time, target + covariate) that end at `end`, by row, of series that have seen
+    # few values. Their beliefs are filtered anew from these.
     young: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
     def empty(
         cls, parts: Sequence[Tensor], num_targets: int, num_covariates: int, recent: int = 0, memory: int = 0
     ) -> "Rows":
-        """Return no rows.
-
-        Args:
-            parts: Without rows, of the types and shapes that they will have.
-            num_targets: Components of the target.
-            num_covariates: Numbers known in advance.
-            recent: Steps of the past that are kept.
-            memory: Numbers that curves of covariates keep.
-        """
+        """Return no rows."""
         none, kept = np.zeros(0, np.int64), np.zeros((0, memory))
         exponents = np.zeros((0, num_targets), np.int64)
         found = cls(
@@ -108,11 +84,7 @@ class Rows:
         return len(self.names)
 
     def add(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Add rows, filled with zeros, and return their numbers.
-
-        Raises:
-            ValueError: If there is a series of a name already, or a name comes twice.
-        """
+        """Add rows, filled with zeros, and return their numbers; a ValueError if a name comes twice."""
         first, count = len(self.names), len(self.names) + len(names)
         fresh = {name: first + k for k, name in enumerate(names)}
         if len(fresh) < len(names) or not self.index.keys().isdisjoint(fresh):

@@ -38,21 +38,13 @@ OUTCOMES = (APPLIED, REPEATED, LATE, *REFUSED)
 
 @dataclass(frozen=True)
 class Observations:
-    """Observations of a request, in their order of arrival.
+    """Observations of a request, in their order of arrival."""
 
-    Attributes:
-        items: Names of their series.
-        ordinals: Of their periods.
-        sequences: Their numbers, or `NO_SEQUENCE`.
-        values: Targets (observation, target), NaN where missing.
-        covariates: Standardised (observation, covariate).
-    """
-
-    items: Sequence[str]
-    ordinals: NDArray[np.int64]
-    sequences: NDArray[np.int64]
-    values: NDArray[np.float64]
-    covariates: NDArray[np.float64]
+    items: Sequence[str]  # names of their series
+    ordinals: NDArray[np.int64]  # of their periods
+    sequences: NDArray[np.int64]  # their numbers, or `NO_SEQUENCE`
+    values: NDArray[np.float64]  # targets (observation, target), NaN where missing
+    covariates: NDArray[np.float64]  # standardised (observation, covariate)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -67,17 +59,11 @@ def joined(parts: Sequence[Observations]) -> Observations:
 
 @dataclass
 class Pending:
-    """A request and its progress.
+    """A request and its progress."""
 
-    Attributes:
-        observations: Of the request.
-        outcomes: Of the first of them.
-        left_out: Missing steps before its observations, by series.
-    """
-
-    observations: Observations
-    outcomes: list[str] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=dict)
+    observations: Observations  # of the request
+    outcomes: list[str] = field(default_factory=list)  # of the first of them
+    left_out: dict[str, int] = field(default_factory=dict)  # missing steps before its observations, by series
 
     @property
     def size(self) -> int:
@@ -92,21 +78,13 @@ class Pending:
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a store.
+    """Rules of a store."""
 
-    Attributes:
-        multiple: Ordinals between two periods.
-        max_items: Most series.
-        max_gap: Most missing steps before an observation.
-        has_static_numbers: Whether the model has static numbers.
-        has_covariates: Whether it has covariates.
-    """
-
-    multiple: int
-    max_items: int
-    max_gap: int
-    has_static_numbers: bool = False
-    has_covariates: bool = False
+    multiple: int  # ordinals between two periods
+    max_items: int  # most series
+    max_gap: int  # most missing steps before an observation
+    has_static_numbers: bool = False  # whether the model has static numbers
+    has_covariates: bool = False  # whether it has covariates
 
     def sift(
         self,

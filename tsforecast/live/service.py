@@ -35,28 +35,16 @@ _DRAWN = 100  # sample paths behind quantiles that are not exact
 
 @dataclass(frozen=True)
 class Sizes:
-    """The largest sizes that a request may ask for.
+    """The largest sizes that a request may ask for."""
 
-    Attributes:
-        observations: Observations of a request.
-        items: Series of a request for forecasts.
-        cells: Numbers of its answer.
-    """
-
-    observations: int = 10_000
-    items: int = MOST_SERIES
-    cells: int = 2_000_000
+    observations: int = 10_000  # observations of a request
+    items: int = MOST_SERIES  # series of a request for forecasts
+    cells: int = 2_000_000  # numbers of its answer
 
 
 @dataclass(frozen=True)
 class Service:
-    """The answers of a service, a method each.
-
-    Attributes:
-        owner: Of the store.
-        sizes: Limits of a request.
-        metrics: What /metrics answers.
-    """
+    """The answers of a service, a method each."""
 
     owner: Owner
     sizes: Sizes
@@ -164,11 +152,7 @@ class Service:
         return Wanted(items, steps, levels, drawn, future, inputs)
 
     def shown(self, wanted: Wanted, forecasts: list[Found], paths: int = 0) -> Iterator[dict[str, Any]]:
-        """Return forecasts as they are answered, each made when it is asked for.
-
-        Raises:
-            ValueError: If they reach beyond the year 2261.
-        """
+        """Return forecasts as they are answered, each made when asked for; a ValueError beyond the year 2261."""
         calendar, names = self.owner.store.engine.calendar, [f"{level:g}" for level in wanted.levels]
         times = {start: calendar.stamps(start, wanted.steps) for start in {one.start for one in forecasts}}
         return (

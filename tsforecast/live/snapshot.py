@@ -22,17 +22,7 @@ _PLAIN = {"format": int, "number": int, "series": int, "files": dict[str, str]}
 
 
 def write_rows(folder: Path, known: Rows, number: int, learnt: dict[str, Any] | None = None) -> None:
-    """Writes rows into a folder, whole or not at all: an array a file, and a manifest with their checksums.
-
-    Args:
-        folder: To write; its parent exists.
-        known: All series.
-        number: Of the next micro-batch.
-        learnt: What a learner knows, as tensors and numbers; None where there is no learner.
-
-    Raises:
-        OSError: If it can not be written, as when the disk is full.
-    """
+    """Writes rows into a folder, whole or not at all: an array a file, and a manifest with their checksums."""
     arrays = _arrays(known)
     with replace_folder(folder) as scratch:
         for name, array in arrays.items():
@@ -46,16 +36,7 @@ def write_rows(folder: Path, known: Rows, number: int, learnt: dict[str, Any] | 
 
 
 def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
-    """Return the rows that `write_rows` wrote, and the number of the next micro-batch.
-
-    Args:
-        folder: Of the rows.
-        empty: No rows, of the types and shapes that are expected.
-
-    Raises:
-        ValueError: If a file is damaged, or the rows are of another model.
-        OSError: If a file can not be read.
-    """
+    """Return the rows that `write_rows` wrote, and the number of the next micro-batch."""
     manifest = read_json(folder / MANIFEST)
     if not has_fields(manifest, _PLAIN):
         raise ValueError(f"{folder / MANIFEST} is damaged: expected {', '.join(_PLAIN)}; restore the folder")
@@ -93,15 +74,7 @@ def read_rows(folder: Path, empty: Rows) -> tuple[Rows, int]:
 
 
 def read_learnt(folder: Path, like: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a learner that `write_rows` wrote.
-
-    Args:
-        folder: Of the rows.
-        like: What the learner knew at first.
-
-    Raises:
-        ValueError: If it is damaged, or of another learner.
-    """
+    """Return the state of a learner that `write_rows` wrote."""
     path = folder / LEARNT
     files = read_json(folder / MANIFEST)["files"]
     if not path.is_file() or checksum(path) != files.get(LEARNT):

@@ -1,15 +1,16 @@
-"""A micro-batch: observations that are applied together, and their form in the log."""
+"""A micro-batch: observations that are applied together, their form in the log, and what they change."""
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from torch import Tensor
 
-from tsforecast.live.rows import Rows
+from tsforecast.live.rows import News, Rows
 
 _HEAD = struct.Struct("<QIIII")
 
@@ -19,24 +20,15 @@ class Steps:
     """Observations that have passed the rules, in their order of arrival; none where a period of `Learning` ends.
 
     Those of a series are in the order of time, behind its end and on its grid of periods.
-
-    Attributes:
-        number: Of the micro-batch, from 0 on.
-        names: Of the series that begin with it; their rows follow the last.
-        rows: Of the series of each observation.
-        ordinals: Of the period of each observation.
-        sequences: Its number, or `NO_SEQUENCE`.
-        values: Targets (observation, target), NaN where missing.
-        covariates: Standardised (observation, covariate).
     """
 
-    number: int
-    names: list[str]
-    rows: NDArray[np.int64]
-    ordinals: NDArray[np.int64]
-    sequences: NDArray[np.int64]
-    values: NDArray[np.float64]
-    covariates: NDArray[np.float64]
+    number: int  # of the micro-batch, from 0 on
+    names: list[str]  # of the series that begin with it; their rows follow the last
+    rows: NDArray[np.int64]  # of the series of each observation
+    ordinals: NDArray[np.int64]  # of the period of each observation
+    sequences: NDArray[np.int64]  # its number, or `NO_SEQUENCE`
+    values: NDArray[np.float64]  # targets (observation, target), NaN where missing
+    covariates: NDArray[np.float64]  # standardised (observation, covariate)
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
@@ -87,11 +79,7 @@ class Steps:
 
     @classmethod
     def from_bytes(cls, contents: bytes) -> "Steps":
-        """Return the micro-batch that `to_bytes` wrote.
-
-        Raises:
-            ValueError: If it is something else.
-        """
+        """Return the micro-batch that `to_bytes` wrote; a ValueError if it is something else."""
         try:
             number, count, targets, covariates, length = _HEAD.unpack_from(contents)
             names = orjson.loads(contents[_HEAD.size : _HEAD.size + length])
@@ -108,3 +96,30 @@ class Steps:
         return cls(
             number, names, rows, ordinals, sequences, values, floats[count * targets :].reshape(count, covariates)
         )
+
+
+@dataclass
+class Moved:
+    """The changes by a micro-batch; nothing has changed yet."""
+
+    steps: Steps  # the micro-batch
+    rows: NDArray[np.int64]  # of the series that it moves, each once
+    end: NDArray[np.int64]  # their ends after it
+    news: News  # steps by which it moves them
+    memory: NDArray[np.float64]  # of them behind these, see `tsforecast.live.curves`
+    old: tuple[NDArray[np.int64], list[Tensor]]  # rows of those that go on from their beliefs, and their new parts
+    young: tuple[NDArray[np.int64], list[Tensor]]  # likewise of those whose histories were filtered anew
+    exponents: NDArray[np.int64]  # of the latter
+    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # of the latter, while they stay young
+    far: int = 0  # number of values that were too far from the others, and count as missing
+
+
+@dataclass
+class Begun:
+    """Series with filtered histories."""
+
+    parts: list[Tensor]  # of their beliefs
+    exponents: NDArray[np.int64]  # of the powers of two by which their targets are divided
+    sizes: NDArray[np.float64]  # of the series behind curves of covariates; none without
+    histories: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # by row, of those which stay young
+    far: int = 0  # number of values that were too far from the others

@@ -13,28 +13,28 @@ of the log behind the count were not acknowledged, and are cut.
 """
 
 import logging
+import re
+import shutil
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from tsforecast.io.files import is_full
-from tsforecast.live import count as counting
 from tsforecast.live import log as logs
 from tsforecast.live.count import Count
 from tsforecast.live.description import Description
 from tsforecast.live.engine import Engine
 from tsforecast.live.learning import Learning, Learnt
-from tsforecast.live.moved import Moved
-from tsforecast.live.places import count_of, log_of, remove_others, snapshot_of
-from tsforecast.live.rows import Rows
 from tsforecast.live.rules import APPLIED, Observations, Pending, Rules
 from tsforecast.live.snapshot import read_learnt, read_rows, write_rows
-from tsforecast.live.steps import Steps
+from tsforecast.live.steps import Moved, Steps
 
 log = logging.getLogger(__name__)
 
 PREDICTOR = "predictor"
+_NAMED = re.compile(r"(snapshot-|log-)(\d{16})(\.bin)?")
 _SMALL = 64  # observations: to hand a record to another thread and back takes as long as to compute with them
 _RECORDS_A_LINE = 1000  # records of a log between two lines about them
 
@@ -48,15 +48,7 @@ class FullError(RuntimeError):
 
 
 class Store:
-    """An open store; made by `open_store`.
-
-    Args:
-        path: Folder of the store.
-        about: What it is.
-        engine: Of its model.
-        rules: For observations.
-        learning: Its learner, if it has one.
-    """
+    """An open store; made by `open_store`."""
 
     def __init__(
         self, path: Path, about: Description, engine: Engine, rules: Rules, learning: Learning | None = None
@@ -103,12 +95,7 @@ class Store:
             request.outcomes, request.left_out = after.outcomes, after.left_out
 
     def snapshot(self) -> None:
-        """Write all series, and begin a new log; older ones are removed.
-
-        Raises:
-            OSError: If it can not be written, as when the disk is full; the store goes on with the old ones.
-            StoreError: If the disk has failed.
-        """
+        """Write all series, and begin a new log; older ones go. After an OSError (disk full) the store goes on."""
         self._check()
         if not self.since_snapshot:
             return
@@ -240,14 +227,27 @@ class Store:
 
 def counts(outcomes: Sequence[str]) -> dict[str, int]:
     """Return the number of observations of each outcome, the applied ones first."""
-    numbers = {APPLIED: 0}
-    for outcome in outcomes:
-        numbers[outcome] = numbers.get(outcome, 0) + 1
-    return numbers
+    return {APPLIED: 0} | Counter(outcomes)
 
 
-def write_state(path: Path, about: Description, rows: Rows, number: int, learning: Learning | None) -> None:
-    """Writes a snapshot, a log behind it, and their count."""
-    write_rows(snapshot_of(path, number), rows, number, None if learning is None else learning.state())
-    end = logs.create(log_of(path, number), about.key, number)
-    counting.create(count_of(path), about.key, number, end)
+def snapshot_of(path: Path, number: int) -> Path:
+    """Return the folder of the snapshot before a micro-batch."""
+    return path / f"snapshot-{number:016d}"
+
+
+def log_of(path: Path, number: int) -> Path:
+    """Return the file of the log from a micro-batch on."""
+    return path / f"log-{number:016d}.bin"
+
+
+def count_of(path: Path) -> Path:
+    """Return the file that counts the acknowledged records."""
+    return path / "acknowledged.bin"
+
+
+def remove_others(path: Path, number: int) -> None:
+    """Remove snapshots and logs that are not current: older ones, and one that was not finished."""
+    for other in list(path.iterdir()):
+        match = _NAMED.fullmatch(other.name)
+        if match is not None and int(match[2]) != number:
+            shutil.rmtree(other) if other.is_dir() else other.unlink()

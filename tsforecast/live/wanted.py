@@ -16,23 +16,15 @@ _NUMBERS = 100  # of an answer, that take as long as another forecast
 
 @dataclass(frozen=True)
 class Wanted:
-    """Forecasts that are wanted.
+    """Forecasts that are wanted."""
 
-    Attributes:
-        items: Names of the series.
-        steps: Length of the forecasts.
-        levels: Of quantiles.
-        num_samples: Sample paths; 0 for none, where quantiles are exact.
-        future: Targets (series, step, target) that are taken as given, NaN where free; None for none.
-        covariates: Standardised (series, step, covariate); None in a model without.
-    """
-
-    items: Sequence[str]
-    steps: int
-    levels: tuple[float, ...]
-    num_samples: int = 0
+    items: Sequence[str]  # names of the series
+    steps: int  # length of the forecasts
+    levels: tuple[float, ...]  # of quantiles
+    num_samples: int = 0  # sample paths; 0 for none, where quantiles are exact
+    # Targets (series, step, target) that are taken as given, NaN where free; None for none.
     future: NDArray[np.float64] | None = None
-    covariates: NDArray[np.float64] | None = None
+    covariates: NDArray[np.float64] | None = None  # standardised (series, step, covariate); None in a model without
 
     @property
     def numbers(self) -> int:
@@ -60,19 +52,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Found:
-    """A forecast; arrays have no dimension of targets where there is one.
+    """A forecast; arrays have no dimension of targets where there is one."""
 
-    Attributes:
-        start: Ordinal of its first period.
-        mean: (step[, target]).
-        quantiles: (level, step[, target]).
-        paths: (sample, step[, target]); None if none were drawn.
-    """
-
-    start: int
-    mean: NDArray[np.floating[Any]]
-    quantiles: NDArray[np.floating[Any]]
-    paths: NDArray[np.floating[Any]] | None
+    start: int  # ordinal of its first period
+    mean: NDArray[np.floating[Any]]  # (step[, target])
+    quantiles: NDArray[np.floating[Any]]  # (level, step[, target])
+    paths: NDArray[np.floating[Any]] | None  # (sample, step[, target]); None if none were drawn
 
 
 def found_of(forecast: Forecast, wanted: Wanted) -> Found:

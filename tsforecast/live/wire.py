@@ -92,11 +92,7 @@ def _observations_of(engine: Engine, given: Sequence[Observation]) -> Observatio
 
 
 def future_of(engine: Engine, items: Sequence[str], steps: int, given: Mapping[str, list[Any]]) -> NDArray[np.float64]:
-    """Return what-if values (series, step, target), NaN where free.
-
-    Raises:
-        ValueError: If they are of a series that is not asked for, too long, or not as the model expects.
-    """
+    """Return what-if values (series, step, target), NaN where free; a ValueError if the model expects others."""
     targets, units = engine.data.num_targets, engine.net.units
     future = np.full((len(items), steps, targets), np.nan)
     if strange := given.keys() - set(items):
@@ -114,11 +110,7 @@ def future_of(engine: Engine, items: Sequence[str], steps: int, given: Mapping[s
 def inputs_of(
     engine: Engine, items: Sequence[str], steps: int, given: Mapping[str, list[list[float]]]
 ) -> NDArray[np.float64] | None:
-    """Return future covariates (series, step, covariate); None in a model without.
-
-    Raises:
-        ValueError: If they lack, or do not cover the steps.
-    """
+    """Return future covariates (series, step, covariate), all of them; None in a model without."""
     count = engine.num_covariates
     if not count:
         if given:
@@ -134,11 +126,7 @@ def inputs_of(
 
 
 def rows_of(values: Sequence[Any], targets: int, name: str) -> NDArray[np.float64]:
-    """Return values (observation, target), NaN where they are None.
-
-    Raises:
-        ValueError: If one has another number of targets.
-    """
+    """Return values (observation, target), NaN where None; a ValueError for another number of targets."""
     if targets == 1:
         if not any(isinstance(value, list) for value in values):
             return np.array(values, np.float64)[:, None]

@@ -27,27 +27,11 @@ if TYPE_CHECKING:
     from tsforecast.plots.style import COLOURS, LEARNING, MODEL, OBSERVED, colour_of, measured, save_figure
 
 __all__ = [
-    "COLOURS",
-    "LEARNING",
-    "MODEL",
-    "OBSERVED",
-    "colour_of",
-    "measured",
-    "plot_adaptation",
-    "plot_anomalies",
-    "plot_calibration",
-    "plot_decomposition",
-    "plot_differences",
-    "plot_forecasts",
-    "plot_learning_curve",
-    "plot_optimisation",
-    "plot_regimes",
-    "plot_regret",
-    "plot_scores_by_horizon",
-    "plot_stream",
-    "plot_study",
+    "COLOURS", "LEARNING", "MODEL", "OBSERVED", "colour_of", "measured", "plot_adaptation", "plot_anomalies",
+    "plot_calibration", "plot_decomposition", "plot_differences", "plot_forecasts", "plot_learning_curve",
+    "plot_optimisation", "plot_regimes", "plot_regret", "plot_scores_by_horizon", "plot_stream", "plot_study",
     "save_figure",
-]
+]  # fmt: skip
 
 _HOMES = {
     "anomalies": ("plot_anomalies",),

@@ -17,9 +17,6 @@ def plot_curves(frame: pd.DataFrame, *, lost: pd.DataFrame | None = None, most: 
         frame: Rows that `tsforecast.analysis.drivers.effect_curves` has returned; those of all series are drawn.
         lost: What `tsforecast.analysis.drivers.importance` has returned, whose order and shares are told.
         most: Covariates that are drawn, the first ones.
-
-    Raises:
-        ValueError: If there are no rows.
     """
     shared = frame[frame["item_id"] == ""]
     if not len(shared):

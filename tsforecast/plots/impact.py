@@ -13,16 +13,7 @@ _KINDS = (("predicted", "actual and without"), ("effect", "effect by step"), ("c
 
 
 def plot_impact(found: Impact, *, most: int = 4, title: str | None = None) -> Figure:
-    """Draw each series beside its counterfactual, its effect by step and the cumulative effect, with intervals.
-
-    Args:
-        found: Effects that `tsforecast.analysis.impact.impact` has returned.
-        most: Series that are drawn, the first ones.
-        title: Title above all panels.
-
-    Raises:
-        ValueError: If there are none.
-    """
+    """Draw each series beside its counterfactual, its effect by step and the cumulative effect, with intervals."""
     frame, past = standard(found.frame), standard(found.past)
     series = [*frame.groupby("item_id", sort=False)][:most]
     if not series:

@@ -22,9 +22,6 @@ def plot_news(frame: pd.DataFrame, *, targets: Sequence[str] = (), most: int = 4
         targets: Names of the targets.
         most: Series that are drawn, the first ones.
         title: Title above all panels.
-
-    Raises:
-        ValueError: If there are no rows.
     """
     frame = standard(frame)
     if not len(frame):
@@ -73,14 +70,6 @@ def plot_parts(frame: pd.DataFrame, *, most: int = 4, title: str | None = None) 
     """Draws the forecast of each series and its parts, in a row each.
 
     A dashed line is the part as it was forecast without the last steps.
-
-    Args:
-        frame: Rows that `tsforecast.analysis.explain.explain` has returned, of some series.
-        most: Series that are drawn, the first ones.
-        title: Title above all panels.
-
-    Raises:
-        ValueError: If there are no rows.
     """
     frame = standard(frame)
     if not len(frame):
@@ -105,15 +94,7 @@ def plot_parts(frame: pd.DataFrame, *, most: int = 4, title: str | None = None) 
 
 
 def biggest(frame: pd.DataFrame, count: int = 8) -> pd.DataFrame:
-    """Return the causes with the largest impacts on the mean of a forecast, one row each, and a row for the others.
-
-    Args:
-        frame: Rows of one series and target, as `news` returns them.
-        count: Causes that have a row of their own.
-
-    Returns:
-        `cause` (kind and time), `impact` on the mean over the forecast's steps, largest first; "others" last.
-    """
+    """Return causes (kind and time) with the largest `impact` on the mean of a forecast, a row each, "others" last."""
     steps = standard(frame)["timestamp"].nunique()
     keys = ["kind", "source", "source_target"]
     sums = frame.groupby(keys, dropna=False, sort=False)["impact"].sum().div(steps).reset_index()

@@ -61,12 +61,7 @@ def colour_of(model: str) -> str:
 
 
 def line_styles(labels: Iterable[str], models: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    """Colours and dashes of the lines of models, as keywords of matplotlib; lines of one colour differ in dashes.
-
-    Args:
-        labels: Names in the figure, in order.
-        models: By label the name of the model, where the label is another.
-    """
+    """Colours and dashes of the lines of models, as keywords of matplotlib; lines of one colour differ in dashes."""
     styles, used = {}, dict[str, int]()
     for label in labels:
         colour = colour_of((models or {}).get(label, label))
@@ -77,12 +72,7 @@ def line_styles(labels: Iterable[str], models: Mapping[str, str] | None = None) 
 
 
 def tint(colour: str, white: float) -> str:
-    """A colour mixed with white, opaque.
-
-    Args:
-        colour: As matplotlib takes it.
-        white: Share of white.
-    """
+    """A colour mixed with white, opaque."""
     red, green, blue = (white + (1 - white) * part for part in to_rgb(colour))
     return to_hex((red, green, blue))
 
@@ -106,14 +96,7 @@ def draw_observed(axis: Axes, times: Any, observed: pd.Series, label: str) -> No
 
 
 def draw_marks(axis: Axes, marks: Mapping[str, pd.Timestamp], times: Any, *, named: bool = True) -> None:
-    """Marks dates by vertical lines; those outside the times shown are left out.
-
-    Args:
-        axis: Of dates; its limits stay.
-        marks: Dates by name.
-        times: All that are shown.
-        named: Whether the names stand beside the lines.
-    """
+    """Marks dates by vertical lines; those outside the times shown are left out."""
     limits = axis.get_xlim()
     for name, date in marks.items():
         at = date.to_datetime64()

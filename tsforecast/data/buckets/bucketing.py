@@ -14,6 +14,7 @@ import shlex
 import shutil
 import zlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from glob import glob, has_magic
 from itertools import pairwise
 from pathlib import Path
@@ -24,14 +25,14 @@ import pandas as pd
 import pyarrow as pa
 
 from tsforecast.data.buckets.gathering import LINE, gather
-from tsforecast.data.buckets.survey import ITEM, SURVEY, TIMESTAMP, WORK, Survey, read_survey, write_survey
+from tsforecast.data.buckets.survey import FORMAT, ITEM, SURVEY, TIMESTAMP, WORK, Survey, read_survey
 from tsforecast.data.tables.cells import StampForm, numbers, read_stamps
 from tsforecast.data.tables.dataframes import as_lists, columns_of
 from tsforecast.data.tables.parts import Form, find_form, read_parts
 from tsforecast.data.tables.roles import ACROSS_TARGET, Columns
 from tsforecast.data.tables.table import Table
 from tsforecast.io.files import remove_leftovers, replace_file, write_json
-from tsforecast.io.locks import LOCK, lock_folder
+from tsforecast.io.locks import contents, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, warnings_only
 from tsforecast.wording import option
@@ -82,7 +83,8 @@ def make_buckets(
         "columns": as_lists(given),
         "buckets": buckets or min(MOST, max(1, -(-sum(file.stat().st_size for file in files) // BYTES))),
     }
-    _refuse_other_contents(folder)
+    if (names := contents(folder)) and not names & {SURVEY, WORK}:
+        raise ValueError(f"{folder} is not empty and holds no buckets; give a new folder")
     with lock_folder(folder):
         work = folder / WORK
         for part in (folder, work):
@@ -100,17 +102,13 @@ def make_buckets(
             if not (work / f"input-{number:05d}.json").is_file():
                 _scatter(work, number, file, form, columns, plan["buckets"])
         survey = gather(folder, files, columns, plan["buckets"], freq, {**plan, "freq": freq})
-        write_survey(folder, survey)
+        write_json(folder / SURVEY, {"format": FORMAT, **asdict(survey), "tally": survey.tally.as_json()})
         shutil.rmtree(work)
     return survey
 
 
 def find_inputs(inputs: Sequence[str]) -> list[Path]:
-    """The files of paths and patterns, in the order of these, each once.
-
-    Raises:
-        FileNotFoundError: If there is no such file, or none of a pattern.
-    """
+    """The files of paths and patterns, in their order, each once; a FileNotFoundError for one without."""
     found: dict[Path, None] = {}
     for name in inputs:
         paths = [Path(name)]
@@ -127,15 +125,7 @@ def find_inputs(inputs: Sequence[str]) -> list[Path]:
 
 
 def columns_of_buckets(path: Path, columns: Columns) -> Columns:
-    """The columns of the buckets of a table.
-
-    Args:
-        path: Of the table, for messages.
-        columns: Of its `Form`.
-
-    Raises:
-        ValueError: If a column has the name of one of another role.
-    """
+    """The columns of the buckets of a table; a ValueError if two roles have one name."""
     named = not columns.wide and columns.targets not in ([], [ACROSS_TARGET])
     found = Columns(
         item=ITEM,
@@ -154,14 +144,6 @@ def columns_of_buckets(path: Path, columns: Columns) -> Columns:
 def bucket_of(item: str, buckets: int) -> int:
     """Number of the bucket of a series: the same on every machine, at any time."""
     return zlib.crc32(item.encode()) % buckets
-
-
-def _refuse_other_contents(folder: Path) -> None:
-    """Raises a ValueError if a folder holds anything but buckets."""
-    if folder.is_dir():
-        names = {path.name for path in folder.iterdir()} - {LOCK}
-        if names and not names & {SURVEY, WORK}:
-            raise ValueError(f"{folder} is not empty and holds no buckets; give a new folder")
 
 
 def _refuse_other_plan(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -34,23 +34,7 @@ Record = dict[str, Any]
 def gather(
     folder: Path, files: Sequence[Path], columns: Columns, buckets: int, freq: str | None, source: dict[str, Any]
 ) -> Survey:
-    """Writes all buckets that are not there yet.
-
-    Args:
-        folder: With the runs of all inputs.
-        files: The inputs.
-        columns: Of the buckets.
-        buckets: Number of buckets.
-        freq: Frequency; None for that of most time stamps, in each bucket.
-        source: What the survey says of the inputs.
-
-    Returns:
-        The survey, which is not written yet.
-
-    Raises:
-        ValueError: If rows are not as expected, or buckets differ in frequency.
-        OSError: If a file can not be written.
-    """
+    """Writes all buckets that are not there yet, and returns the survey, not yet written."""
     alias = None if freq is None else period_alias(freq)
     work = folder / WORK
     runs = [
@@ -137,11 +121,7 @@ def _table_of(
 
 
 def _checked(table: Table, freq: str | None, columns: Columns) -> Record:
-    """The record of a bucket with sound rows; its frequency is None if no series tells it.
-
-    Raises:
-        ValueError: If they are not; the message names file and line.
-    """
+    """The record of a bucket with sound rows; its frequency is None if no series tells it."""
     codes = table.frame[ITEM].cat.codes.to_numpy()
     rows = np.bincount(codes)
     record: Record = {"rows": len(codes), "series": len(rows), "freq": None, "categories": {}}
@@ -169,11 +149,7 @@ def _checked(table: Table, freq: str | None, columns: Columns) -> Record:
 
 
 def _common_frequency(folder: Path, records: Sequence[Record]) -> str | None:
-    """The frequency of all buckets; None if none tells it.
-
-    Raises:
-        ValueError: If they differ.
-    """
+    """The frequency of all buckets, which must not differ; None if none tells it."""
     found: dict[str, list[str]] = {}
     for record in records:
         if record["rows"] and record["freq"] is not None:

@@ -19,17 +19,7 @@ _ROLES = ("covariates", "static_categories", "static_reals")
 
 
 def bucket_table(folder: Path, bucket: Bucket, columns: Columns) -> Table:
-    """The rows of a bucket, once its checksum is right.
-
-    Args:
-        folder: Of the buckets.
-        bucket: Of its survey.
-        columns: Those to read, of the long form.
-
-    Raises:
-        ValueError: If the file is broken, or not the one of the survey.
-        FileNotFoundError: If there is none.
-    """
+    """The rows of a bucket, once its checksum is right."""
     path = expect_file(folder / bucket.file)
     if (found := checksum(path)) != bucket.sha256:
         raise ValueError(other_file(path, f"the checksum {bucket.sha256[:12]}..", f"{found[:12]}.."))
@@ -48,9 +38,6 @@ def selected(folder: Path, survey: Survey, given: Columns, only: bool) -> Column
         survey: Of the folder.
         given: By a user, or those of a run. Names of item and time stamps in other files do not matter.
         only: Whether covariates and static columns that are not given are left out.
-
-    Raises:
-        ValueError: If one is not there, or has another role.
     """
     if given.past_covariates:
         raise ValueError(
@@ -88,10 +75,6 @@ def bucket_series(
         given: See `selected`.
         categories: Values of static categories; None for those of the survey.
         only: See `selected`.
-
-    Raises:
-        FileNotFoundError: If a bucket is missing.
-        ValueError: If the folder or a file is not as expected, or has another frequency.
     """
     survey = read_survey(folder)
     columns = selected(folder, survey, given, only)

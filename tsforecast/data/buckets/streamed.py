@@ -16,17 +16,12 @@ class StreamedEntries(Sequence[Entry]):
 
     `tsforecast bucket` spreads series over its files by a hash of their names: each part is a random sample of all, and
     a walk through some parts in an order that is drawn (`drawn`) is one through such a sample.
-
-    Attributes:
-        read: Returns the entries of a part, by its number.
-        counts: Number of entries of each part.
-        identity: What tells these data from others, such as a checksum of all parts.
-        without: Steps at the end of each target that are left out, and covariates behind them; None for whole entries.
     """
 
-    read: Callable[[int], list[Entry]]
-    counts: tuple[int, ...]
-    identity: str
+    read: Callable[[int], list[Entry]]  # returns the entries of a part, by its number
+    counts: tuple[int, ...]  # number of entries of each part
+    identity: str  # what tells these data from others, such as a checksum of all parts
+    # Steps at the end of each target that are left out, and covariates behind them; None for whole entries.
     without: int | None = None
 
     def __len__(self) -> int:
@@ -54,11 +49,7 @@ class StreamedEntries(Sequence[Entry]):
         return self.part(number)[place - int(ends[number] - self.counts[number])]
 
     def part(self, number: int) -> list[Entry]:
-        """Return the entries of a part.
-
-        Raises:
-            ValueError: If there are not as many as there were.
-        """
+        """Return the entries of a part; a ValueError if there are not as many as there were."""
         found = self.read(number)
         if len(found) != self.counts[number]:
             raise ValueError(

@@ -6,7 +6,7 @@ and time stamp. The survey says what all buckets have in common, and has the che
 """
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import pandas as pd
 from tsforecast.data.buckets.tally import Tally, tally_of
 from tsforecast.data.calendar.frequency import period_alias, to_period
 from tsforecast.data.tables.roles import Columns
-from tsforecast.io.files import write_json
 from tsforecast.io.reading import MOST_RECORD, fits, has_fields, read_json
 from tsforecast.wording import listed
 
@@ -28,15 +27,7 @@ _NAME = re.compile(r"bucket-\d{5,}\.parquet")
 
 @dataclass(frozen=True)
 class Bucket:
-    """A file of a folder of buckets.
-
-    Attributes:
-        file: Its name.
-        series: Number of series.
-        rows: Number of rows.
-        size: Bytes.
-        sha256: Checksum.
-    """
+    """A file of a folder of buckets."""
 
     file: str
     series: int
@@ -47,35 +38,20 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Survey:
-    """The common facts of all buckets of a folder.
+    """The common facts of all buckets of a folder."""
 
-    Attributes:
-        freq: Frequency of the series.
-        targets: Columns of the target, of which there is one at least.
-        covariates: Columns of numbers known ahead of time.
-        static_reals: Columns of numbers constant within a series.
-        categories: Values of each static category, by column.
-        shortest: Steps of the shortest series.
-        longest: Steps of the longest series.
-        first: Where the series begin that begin first.
-        last: The last step of the series that end last.
-        tally: Counts over all series, by which a model is chosen.
-        buckets: The files.
-        source: The files that they were made from, and how; see `tsforecast.data.buckets.bucketing`.
-    """
-
-    freq: str
-    targets: list[str]
-    covariates: list[str]
-    static_reals: list[str]
-    categories: dict[str, list[str]]
-    shortest: int
-    longest: int
-    first: str
-    last: str
-    tally: Tally
-    buckets: list[Bucket]
-    source: dict[str, Any]
+    freq: str  # frequency of the series
+    targets: list[str]  # columns of the target, of which there is one at least
+    covariates: list[str]  # columns of numbers known ahead of time
+    static_reals: list[str]  # columns of numbers constant within a series
+    categories: dict[str, list[str]]  # values of each static category, by column
+    shortest: int  # steps of the shortest series
+    longest: int  # steps of the longest series
+    first: str  # where the series begin that begin first
+    last: str  # the last step of the series that end last
+    tally: Tally  # counts over all series, by which a model is chosen
+    buckets: list[Bucket]  # the files
+    source: dict[str, Any]  # the files that they were made from, and how; see `tsforecast.data.buckets.bucketing`
 
     @property
     def columns(self) -> Columns:
@@ -124,11 +100,6 @@ def bucket_name(number: int) -> str:
     return f"bucket-{number:05d}.parquet"
 
 
-def write_survey(folder: Path, survey: Survey) -> None:
-    """Writes survey.json, whole or not at all."""
-    write_json(folder / SURVEY, {"format": FORMAT, **asdict(survey), "tally": survey.tally.as_json()})
-
-
 def read_survey(folder: Path) -> Survey:
     """The survey of a folder, once all of its files are there; their contents are not looked at.
 
@@ -163,11 +134,7 @@ def read_survey(folder: Path) -> Survey:
 
 
 def _survey_of(found: dict[str, Any]) -> Survey:
-    """The survey of its JSON form.
-
-    Raises:
-        ValueError: If something lacks, or is otherwise.
-    """
+    """The survey of its JSON form."""
     wrong = [name for name, kind in _PLAIN.items() if not fits(found.get(name), kind)]
     wrong += [] if isinstance(found.get("source"), dict) else ["source"]
     rows: Any = found.get("buckets")

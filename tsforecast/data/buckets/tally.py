@@ -31,16 +31,11 @@ _CONSTANT = 1e-12  # of its mean, up to which the deviation of a row is that of 
 
 @dataclass(eq=False)
 class Moments:
-    """Mean and standard deviation of each row of arrays that come one by one (Chan, Golub and LeVeque 1983).
+    """Mean and standard deviation of each row of arrays that come one by one (Chan, Golub and LeVeque 1983)."""
 
-    Attributes:
-        count: Columns that have come.
-        mean: Of each row.
-        squares: Sum of squared distances of each row from its mean.
-    """
-
-    count: int = 0
-    mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    count: int = 0  # columns that have come
+    mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # of each row
+    # Sum of squared distances of each row from its mean.
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def add(self, rows: np.ndarray) -> None:
@@ -68,39 +63,21 @@ class Moments:
 
 @dataclass(eq=False)
 class Tally:
-    """Counts of data entries that `check_entries` has found sound.
+    """Counts of data entries that `check_entries` has found sound."""
 
-    Attributes:
-        count: Number of series.
-        num_targets: Components of the target.
-        lowest: Lowest value of all targets; infinite where there is none.
-        highest: Highest value; minus infinity where there is none.
-        values: Number of target values.
-        broken: Of which are not whole.
-        codes: Highest code of each static category.
-        static: Moments of static numbers.
-        dynamic: Moments of covariates known in advance.
-        unread: Fields that no model reads.
-    """
-
-    count: int = 0
-    num_targets: int = 1
-    lowest: float = np.inf
-    highest: float = -np.inf
-    values: int = 0
-    broken: int = 0
-    codes: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    static: Moments = field(default_factory=Moments)
-    dynamic: Moments = field(default_factory=Moments)
-    unread: dict[str, None] = field(default_factory=dict)
+    count: int = 0  # number of series
+    num_targets: int = 1  # components of the target
+    lowest: float = np.inf  # lowest value of all targets; infinite where there is none
+    highest: float = -np.inf  # highest value; minus infinity where there is none
+    values: int = 0  # number of target values
+    broken: int = 0  # of which are not whole
+    codes: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # highest code of each static category
+    static: Moments = field(default_factory=Moments)  # moments of static numbers
+    dynamic: Moments = field(default_factory=Moments)  # moments of covariates known in advance
+    unread: dict[str, None] = field(default_factory=dict)  # fields that no model reads
 
     def add(self, entry: Mapping[str, Any], use_categories: bool = True) -> None:
-        """Adds an entry.
-
-        Args:
-            entry: A GluonTS data entry.
-            use_categories: Whether static categories count.
-        """
+        """Adds an entry."""
         self.count += 1
         self.static.add(as_numbers(entry.get("feat_static_real", ())).reshape(-1, 1))
         self.dynamic.add(as_numbers(entry.get("feat_dynamic_real", np.zeros((0, 1)))))
@@ -157,11 +134,7 @@ class Tally:
 
 
 def tally_of(found: Any) -> Tally:
-    """The counts that `Tally.as_json` has written.
-
-    Raises:
-        ValueError: If they are not as expected.
-    """
+    """The counts that `Tally.as_json` has written; a ValueError if they are not as expected."""
     parts: list[Any] = [found.get(name) for name in ("static", "dynamic")] if has_fields(found, _PLAIN) else []
     sound = bool(parts) and all(has_fields(part, _MOMENTS) for part in parts)
     if not sound or not all(len(part["mean"]) == len(part["squares"]) for part in parts):

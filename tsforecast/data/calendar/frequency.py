@@ -78,26 +78,13 @@ def period_alias(freq: str) -> str:
 
     Returns:
         "h", "h", "h", "M", "M", "Q-DEC", "Y-DEC", "W-SUN", "B" for these examples.
-
-    Raises:
-        ValueError: If the frequency is not known.
     """
     multiple, unit, anchor = _split(freq)
     return (str(multiple) if multiple > 1 else "") + unit + (f"-{anchor}" if anchor else "")
 
 
 def offset_alias(freq: str) -> str:
-    """The name of a frequency in `pandas.tseries.frequencies.to_offset`, and with it in GluonTS.
-
-    Args:
-        freq: As in `period_alias`.
-
-    Returns:
-        "h", "ME", "QE-DEC", "YE-DEC", "W-SUN", ...
-
-    Raises:
-        ValueError: If the frequency is not known.
-    """
+    """The name of a frequency in `pandas.tseries.frequencies.to_offset` and GluonTS: "h", "ME", "QE-DEC", ..."""
     multiple, unit, anchor = _split(freq)
     unit = {"M": "ME", "Q": "QE", "Y": "YE"}.get(unit, unit)
     return (str(multiple) if multiple > 1 else "") + unit + (f"-{anchor}" if anchor else "")
@@ -105,9 +92,6 @@ def offset_alias(freq: str) -> str:
 
 def default_season(freq: str) -> int:
     """The main season in steps: an hour of seconds, a day of hours and minutes, a week of days, a year of longer steps.
-
-    Args:
-        freq: As in `period_alias`.
 
     Returns:
         360 for "10s", 48 for "30min", 24 for "h", 7 for "D", 5 for "B", 52 for "W", 12 for "M", 4 for "Q"; 1 (none)
@@ -127,9 +111,6 @@ def has_clock(freq: str) -> bool:
 
 def default_horizon(freq: str) -> int:
     """A customary forecast length in steps.
-
-    Args:
-        freq: As in `period_alias`.
 
     Returns:
         A day for hours and for steps of at least 15 minutes, and an hour for shorter steps of minutes. Longer steps
@@ -198,18 +179,7 @@ def expected_alias_warnings() -> Iterator[None]:
 
 
 def to_period(timestamp: Any, freq: str) -> pd.Period:
-    """The period of a frequency around a timestamp.
-
-    Args:
-        timestamp: Whatever `pandas.Period` takes: a timestamp, a string, another period.
-        freq: As in `period_alias`.
-
-    Returns:
-        The period; its `freqstr` is `period_alias(freq)`.
-
-    Raises:
-        ValueError: If it is no time stamp, or the frequency is not known.
-    """
+    """The period of a frequency around a timestamp; its `freqstr` is `period_alias(freq)`."""
     return _period(timestamp, period_alias(freq))
 
 

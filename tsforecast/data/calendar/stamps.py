@@ -22,19 +22,12 @@ _MONTHS_IN = {"M": 1, "Q": 3, "Y": 12}
 
 
 class Place(NamedTuple):
-    """Where in its step a time stamp stands.
+    """Where in its step a time stamp stands."""
 
-    Attributes:
-        months: Whole months behind the beginning of a quarter or year.
-        days: Days behind the beginning of the week or month, at most up to the month's last.
-        nanoseconds: Behind the beginning of the day, or of a shorter step.
-        business: Whether a weekend is left for the nearest working day of the month.
-    """
-
-    months: int = 0
-    days: int = 0
-    nanoseconds: int = 0
-    business: bool = False
+    months: int = 0  # whole months behind the beginning of a quarter or year
+    days: int = 0  # days behind the beginning of the week or month, at most up to the month's last
+    nanoseconds: int = 0  # behind the beginning of the day, or of a shorter step
+    business: bool = False  # whether a weekend is left for the nearest working day of the month
 
     def of(self, periods: pd.PeriodIndex) -> NDArray[Any]:
         """Return the time stamps of steps, as datetime64[ns]."""
@@ -55,11 +48,7 @@ BEGINNING = Place()
 
 
 def saved_place(values: Any) -> Place:
-    """Return the place of a file.
-
-    Raises:
-        ValueError: If it is none.
-    """
+    """Return the place of a file; a ValueError if it is none."""
     kinds = [type(value) for value in BEGINNING]
     if not isinstance(values, list) or [type(value) for value in values] != kinds:
         raise ValueError(f"expected the place of a time stamp in its step, got {values!r:.80}")
@@ -83,13 +72,7 @@ def place_of(carrier: Mapping[str, Any] | None) -> Place:
 
 
 def stamps_of(start: pd.Period, steps: int, info: Mapping[str, Any] | None) -> NDArray[Any]:
-    """Return the time stamps of steps.
-
-    Args:
-        start: The first step.
-        steps: Their number.
-        info: Of the entry or forecast.
-    """
+    """Return the time stamps of steps."""
     return _stamps(start, steps, place_of(info))
 
 
@@ -110,16 +93,7 @@ def week_shift(start: pd.Period, info: Mapping[str, Any] | None) -> int:
 
 
 def step_of(date: Any, start: pd.Period, info: Mapping[str, Any] | None) -> pd.Period:
-    """Return the step of a series at a date.
-
-    Args:
-        date: As `pandas.Timestamp` takes it.
-        start: First step of the series.
-        info: Of its entry.
-
-    Raises:
-        ValueError: If it is no date.
-    """
+    """Return the step of a series at a date; a ValueError if it is no date."""
     with expected_alias_warnings():
         found: Any = pd.Period(pd.Timestamp(date) - pd.Timedelta(week_shift(start, info), "D"), freq=start.freq)
     return found
@@ -132,12 +106,7 @@ def _stamps(start: pd.Period, steps: int, place: Place) -> NDArray[Any]:
 
 
 def find_places(stamps: NDArray[Any], bounds: NDArray[np.int64], freq: str) -> tuple[list[Place], int | None]:
-    """Return the place of the time stamps of each series, and a row with a place of its own.
-
-    Args:
-        stamps: Time stamps, series by series.
-        bounds: Series k has the rows `bounds[k]` to `bounds[k + 1]`.
-        freq: Frequency of the series.
+    """Return the place of the time stamps of each series, rows `bounds[k]` to `bounds[k + 1]`, and a row apart.
 
     Returns:
         A place for each series: of all its rows, or else of most. The row is None where all rows have that of their

@@ -35,25 +35,15 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Signal:
-    """A covariate, or an exponential mean of its past.
+    """A covariate, or an exponential mean of its past."""
 
-    Attributes:
-        column: Its place among the covariates.
-        half_life: Of the mean, in steps; 0 for the covariate itself.
-        ends: Lowest and highest value of the covariate that counts as itself.
-        centre: Mean of the training data.
-        spread: Their standard deviation.
-        knots: Of its curve; none for a straight line.
-        means: Of the splines of this curve in the training data.
-    """
-
-    column: int
-    half_life: float
-    ends: tuple[float, float]
-    centre: float
-    spread: float
-    knots: tuple[float, ...]
-    means: tuple[float, ...]
+    column: int  # its place among the covariates
+    half_life: float  # of the mean, in steps; 0 for the covariate itself
+    ends: tuple[float, float]  # lowest and highest value of the covariate that counts as itself
+    centre: float  # mean of the training data
+    spread: float  # their standard deviation
+    knots: tuple[float, ...]  # of its curve; none for a straight line
+    means: tuple[float, ...]  # of the splines of this curve in the training data
 
     def line(self, values: Matrix) -> Matrix:
         """Return the signal as a column (time, 1)."""
@@ -109,13 +99,7 @@ def half_lives(freq: str) -> tuple[float, ...]:
 
 
 def smoothed(values: Matrix, half_life: float, before: Matrix | float = np.nan) -> tuple[Matrix, Matrix]:
-    """Return the exponential mean (..., time) of values until each step, and the one to go on from, (...).
-
-    Args:
-        values: Of shape (..., time).
-        half_life: In steps.
-        before: The mean before the first, (...); NaN to begin with this.
-    """
+    """Return the exponential mean (..., time) of values until each step, and the one to go on from; NaN to begin."""
     from scipy.signal import lfilter  # likewise
 
     begin = np.broadcast_to(before, values.shape[:-1])
@@ -128,21 +112,14 @@ def smoothed(values: Matrix, half_life: float, before: Matrix | float = np.nan) 
 
 @dataclass(frozen=True)
 class Basis:
-    """Columns that curves are sums of.
+    """Columns that curves are sums of."""
 
-    Attributes:
-        freq: Frequency of the series.
-        signals: The covariates and their means.
-        by_hour: Whether lines ("line"), or curves too ("curve"), change with the time of day; "" for neither.
-        pairs: Places of signals whose joint surface is a part, with the knots of both.
-        relative: Covariates that count by the mean of their series.
-    """
-
-    freq: str
-    signals: tuple[Signal, ...]
-    by_hour: str
+    freq: str  # frequency of the series
+    signals: tuple[Signal, ...]  # the covariates and their means
+    by_hour: str  # whether lines ("line"), or curves too ("curve"), change with the time of day; "" for neither
+    # Places of signals whose joint surface is a part, with the knots of both.
     pairs: tuple[tuple[int, int, tuple[float, ...], tuple[float, ...]], ...]
-    relative: tuple[int, ...] = ()
+    relative: tuple[int, ...] = ()  # covariates that count by the mean of their series
 
     @property
     def num_means(self) -> int:
@@ -162,12 +139,7 @@ class Basis:
         return replace(self, signals=tuple(self.signals[k] for k in kept), pairs=tuple(pairs))
 
     def groups(self, times: Any, values: list[Matrix]) -> Iterator[tuple[frozenset[int], Matrix]]:
-        """Yield the parts of the basis, each of shape (time, column), with the covariates that they are made of.
-
-        Args:
-            times: The periods, (time,).
-            values: Of each signal, (time,).
-        """
+        """Yield the parts of the basis, each of shape (time, column), with the covariates that they are made of."""
         hours = day_harmonics(times, _BY_HOUR) if self.by_hour else None
         for signal, own in zip(self.signals, values, strict=True):
             line, covariate = signal.line(own), frozenset([signal.column])
@@ -184,12 +156,7 @@ class Basis:
             yield both, products(splines(values[first], knots), splines(values[second], others))
 
     def values(self, covariates: Matrix, before: Matrix | float = np.nan) -> tuple[list[Matrix], Matrix]:
-        """Return the values (..., time) of all signals, and the means at the end, (..., mean).
-
-        Args:
-            covariates: Of shape (..., time, covariate).
-            before: Means of the steps before, (..., mean); NaN where a series begins.
-        """
+        """Return values (..., time) of all signals of covariates, and means at the end, given means before."""
         known = np.broadcast_to(before, (*covariates.shape[:-2], self.num_means))
         if not covariates.shape[-2]:
             return [np.zeros(covariates.shape[:-1])] * len(self.signals), known
@@ -208,13 +175,7 @@ class Basis:
 
 
 def basis_of(samples: list[Matrix], freq: str, columns: Sequence[int] | None = None) -> Basis | None:
-    """Return the richest basis that so many values can bear; None if no covariate varies.
-
-    Args:
-        samples: Covariates of each series, (time, covariate).
-        freq: Their frequency.
-        columns: Places of the covariates that count; None for all.
-    """
+    """Return the richest basis that so many values (time, covariate) of series can bear; None if none varies."""
     relative = relative_in(samples)
     samples = [_by_mean(x, relative) for x in samples]
     columns = range(samples[0].shape[1]) if columns is None else columns

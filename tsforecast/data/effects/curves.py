@@ -18,12 +18,7 @@ Array = NDArray[np.float64]
 
 
 def curves_of(effects: Effects, names: Sequence[str]) -> pd.DataFrame:
-    """Return the curves of all covariates that vary, see `tsforecast.analysis.drivers.effect_curves`.
-
-    Args:
-        effects: The fitted curves.
-        names: Of the covariates.
-    """
+    """Return the curves of all covariates that vary, see `tsforecast.analysis.drivers.effect_curves`."""
     day = int(steps_per_day(effects.basis.freq)) if effects.basis.by_hour else 1
     start = pd.Period("2024-01-01", effects.basis.freq)
     assert isinstance(start, pd.Period)

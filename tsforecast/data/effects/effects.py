@@ -20,37 +20,21 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Effects:
-    """Curves of covariates that have been fitted.
+    """Curves of covariates that have been fitted."""
 
-    Attributes:
-        basis: The columns that they are sums of.
-        num_covariates: Number of covariates.
-        bend: Of the scale on which they add up, see `tsforecast.data.effects.link`.
-        centres: Mean of each column in training.
-        coefficients: Of each column less its mean.
-        doubt: Their uncertainty, (column, direction): its product with itself is their covariance given the data.
-        own: What coefficients of a series differ by, by its name.
-        sizes: Mean absolute value of each series in training, by its name.
-        lowest: Below which nothing was seen and nothing is forecast, 0 or minus infinity.
-    """
-
-    basis: Basis
-    num_covariates: int
-    bend: float
-    centres: Array
-    coefficients: Array
-    doubt: Array
-    own: dict[str, Array]
-    sizes: dict[str, float]
-    lowest: float
+    basis: Basis  # the columns that they are sums of
+    num_covariates: int  # number of covariates
+    bend: float  # of the scale on which they add up, see `tsforecast.data.effects.link`
+    centres: Array  # mean of each column in training
+    coefficients: Array  # of each column less its mean
+    doubt: Array  # their uncertainty, (column, direction): its product with itself is their covariance given the data
+    own: dict[str, Array]  # what coefficients of a series differ by, by its name
+    sizes: dict[str, float]  # mean absolute value of each series in training, by its name
+    lowest: float  # below which nothing was seen and nothing is forecast, 0 or minus infinity
 
     @classmethod
     def of_record(cls, record: Any) -> "Effects":
-        """Return the effects of a `record`.
-
-        Raises:
-            ValueError: If it is damaged.
-        """
+        """Return the effects of a `record`; a ValueError if it is damaged."""
         try:
             signals = tuple(
                 Signal(
@@ -130,9 +114,6 @@ class Effects:
         `effect_memory`, from which to go on behind the target: its size and means over the past, NaN before the first
         value and step. Of its covariates are left, as `signals` (time, covariate), those with effects. An entry that
         is adjusted returns as it is.
-
-        Raises:
-            ValueError: If it has other covariates than those of the training, or too few.
         """
         if "effect" in entry:
             return entry

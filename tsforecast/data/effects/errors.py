@@ -16,17 +16,11 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """Values of a series and the columns beside them, less their predictions from earlier steps.
+    """Values of a series and the columns beside them, less their predictions from earlier steps."""
 
-    Attributes:
-        rows: Of shape (time, column), with a mean of 0.
-        values: Of shape (time,), likewise.
-        steps: The places of these values in the series; missing ones are left out.
-    """
-
-    rows: Matrix
-    values: Matrix
-    steps: Indices
+    rows: Matrix  # of shape (time, column), with a mean of 0
+    values: Matrix  # of shape (time,), likewise
+    steps: Indices  # the places of these values in the series; missing ones are left out
 
 
 def weights_of(errors: Matrix) -> Matrix:

@@ -40,13 +40,6 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
     """Return the effects of covariates; None if none of these varies.
 
     Of very many series some are fitted to, and the last steps of long ones.
-
-    Args:
-        data: GluonTS data entries with `feat_dynamic_real`.
-        freq: Their frequency.
-
-    Raises:
-        ValueError: If targets are several.
     """
     entries = _with_values(data)
     if not entries:
@@ -65,15 +58,7 @@ def fit_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects | None:
 
 
 def no_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects:
-    """Return effects of no covariate, by which a model sees none of them.
-
-    Args:
-        data: GluonTS data entries with `feat_dynamic_real`.
-        freq: Their frequency.
-
-    Raises:
-        ValueError: If targets are several.
-    """
+    """Return effects of no covariate, by which a model sees none of them; a ValueError if targets are several."""
     entries = _with_values(data)
     found = _fitted(entries, freq, Basis(freq, (), "", ()))
     assert found is not None
@@ -81,13 +66,7 @@ def no_effects(data: Iterable[dict[str, Any]], freq: str) -> Effects:
 
 
 def refit_without(data: Iterable[dict[str, Any]], effects: Effects, column: int) -> Effects:
-    """Return effects of all covariates but one, with the same columns and on the same scale as others.
-
-    Args:
-        data: GluonTS data entries, as `fit_effects` takes them.
-        effects: Fitted to the same data.
-        column: The place of the covariate that is left out.
-    """
+    """Return effects of all covariates but one, with the same columns and on the same scale as others."""
     found = _fitted(_with_values(data), effects.basis.freq, effects.basis.without(column), effects.bend)
     assert found is not None
     return found
@@ -105,29 +84,17 @@ def _with_values(data: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Sample:
-    """The series that are fitted to: columns of deviation 1, of the covariates and behind them of the calendar.
+    """The series that are fitted to: columns of deviation 1, of the covariates and behind them of the calendar."""
 
-    Attributes:
-        columns: Of each series, (time, column).
-        targets: Of each series, (time,).
-        sizes: Of each series.
-        groups: Number of the group of each column.
-        lags: Of the errors.
-        units: Mean and deviation of each column before, (2, column).
-        owners: The covariates that the columns of each group are made of.
-        firsts: The time of the first step of each series.
-        events: Covariates of two values.
-    """
-
-    columns: list[Array]
-    targets: list[Array]
-    sizes: list[float]
-    groups: NDArray[np.int64]
-    lags: tuple[int, ...]
-    units: Array
-    owners: list[frozenset[int]]
-    firsts: list[int]
-    events: frozenset[int]
+    columns: list[Array]  # of each series, (time, column)
+    targets: list[Array]  # of each series, (time,)
+    sizes: list[float]  # of each series
+    groups: NDArray[np.int64]  # number of the group of each column
+    lags: tuple[int, ...]  # of the errors
+    units: Array  # mean and deviation of each column before, (2, column)
+    owners: list[frozenset[int]]  # the covariates that the columns of each group are made of
+    firsts: list[int]  # the time of the first step of each series
+    events: frozenset[int]  # covariates of two values
 
     def on_scale(self, bend: float, last: int) -> tuple[list[Array], list[Array]]:
         """Return columns and targets of the last steps of each series, on a scale."""

@@ -11,13 +11,7 @@ Array = NDArray[np.float64]
 
 
 def linked(values: Array, bend: float, size: float | Array) -> Array:
-    """Return values on the scale on which effects add up, in sizes of their series.
-
-    Args:
-        values: In the units of the data.
-        bend: From which size on the scale is a logarithm; infinite for the scale of the data.
-        size: Of the series.
-    """
+    """Return values on the scale on which effects add up, in sizes of their series: a logarithm from the bend on."""
     return values / size if np.isinf(bend) else bend * np.arcsinh(values / (bend * size))
 
 

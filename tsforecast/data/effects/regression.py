@@ -24,50 +24,29 @@ _LEAST = 1e-5  # deviation of coefficients, by that of the targets, below which 
 
 @dataclass(frozen=True)
 class Fit:
-    """Coefficients and their fit.
+    """Coefficients and their fit."""
 
-    Attributes:
-        coefficients: Of each column.
-        covariance: Of those of a series given the data, on average over the series, (column, column).
-        deviations: Prior deviation of the coefficients of each group, by that of the targets.
-        prior: The same of each column, in units of the targets; 0 where it is left out.
-        own: Prior deviation of what coefficients of a series differ by, likewise; 0 where they do not.
-        log_density: Mean log-density of a value given those before it.
-        rhythm: Autoregressive coefficients of the errors.
-        scale: Of the errors' t distribution of a typical series.
-        variance: Mean square of errors by their weights, in squares of the scale.
-    """
-
-    coefficients: Matrix
-    covariance: Matrix
-    deviations: Matrix
-    prior: Matrix
-    own: Matrix
-    log_density: float
-    rhythm: Matrix
-    scale: float
-    variance: float
+    coefficients: Matrix  # of each column
+    covariance: Matrix  # of those of a series given the data, on average over the series, (column, column)
+    deviations: Matrix  # prior deviation of the coefficients of each group, by that of the targets
+    prior: Matrix  # the same of each column, in units of the targets; 0 where it is left out
+    own: Matrix  # prior deviation of what coefficients of a series differ by, likewise; 0 where they do not
+    log_density: float  # mean log-density of a value given those before it
+    rhythm: Matrix  # autoregressive coefficients of the errors
+    scale: float  # of the errors' t distribution of a typical series
+    variance: float  # mean square of errors by their weights, in squares of the scale
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over the weighted rows of all series.
+    """Sums over the weighted rows of all series."""
 
-    Attributes:
-        scatter: Of products of columns, (column, column).
-        moment: Of products with values, (column,).
-        own: The columns whose coefficients differ, (own,).
-        cross: Of products of these with all, of each series, (series, own, column).
-        pulls: Of their products with values, (series, own).
-        weight: Of the weights.
-    """
-
-    scatter: Matrix
-    moment: Matrix
-    own: Indices
-    cross: Matrix
-    pulls: Matrix
-    weight: float
+    scatter: Matrix  # of products of columns, (column, column)
+    moment: Matrix  # of products with values, (column,)
+    own: Indices  # the columns whose coefficients differ, (own,)
+    cross: Matrix  # of products of these with all, of each series, (series, own, column)
+    pulls: Matrix  # of their products with values, (series, own)
+    weight: float  # of the weights
 
     @classmethod
     def of(cls, parts: list[Part], weights: list[Matrix], own: Indices) -> "_Sums":
@@ -87,12 +66,7 @@ class _Sums:
         return _Sums(scatter, moment, self.own, cross, pulls, factor * self.weight)
 
     def inner(self, own: Matrix, variance: float) -> Matrix:
-        """Return the covariance of the differences of each series given the coefficients, (series, own, own).
-
-        Args:
-            own: Its prior deviation, (own,).
-            variance: Of the errors.
-        """
+        """Return the covariance of the differences of each series given the coefficients, (series, own, own)."""
         return given(own, self.cross[:, :, self.own], variance)
 
     def marginal(self, inner: Matrix, variance: float) -> tuple[Matrix, Matrix]:
@@ -154,14 +128,7 @@ def fit(
 
 
 class _Search:
-    """The search for the coefficients with the highest evidence.
-
-    Args:
-        size: Deviation of the targets.
-        groups: Number of the group of each column.
-        own: The columns whose coefficients differ.
-        series: Number of series.
-    """
+    """The search for the coefficients with the highest evidence."""
 
     parts: list[Part]
     weights: list[Matrix]

@@ -20,21 +20,13 @@ Columns = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Block:
-    """A block of steps, and the coefficients given the blocks before it.
+    """A block of steps, and the coefficients given the blocks before it."""
 
-    Attributes:
-        rows: The columns less what earlier steps say of them, (time, column).
-        values: The targets likewise, (time,).
-        scale: Of the errors' t distribution.
-        mean: Of the coefficients given the blocks before; 0 for columns that are dropped.
-        cov: Of these; 0 likewise.
-    """
-
-    rows: Matrix
-    values: Matrix
-    scale: float
-    mean: Matrix
-    cov: Matrix
+    rows: Matrix  # the columns less what earlier steps say of them, (time, column)
+    values: Matrix  # the targets likewise, (time,)
+    scale: float  # of the errors' t distribution
+    mean: Matrix  # of the coefficients given the blocks before; 0 for columns that are dropped
+    cov: Matrix  # of these; 0 likewise
 
     def without(self, own: Columns) -> "Block":
         """Return the block with coefficients given that some are 0."""
@@ -56,23 +48,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The values that coefficients were fitted to, of all series in the order of time.
+    """The values that coefficients were fitted to, of all series in the order of time."""
 
-    Attributes:
-        rows: The columns less what earlier steps say of them, (row, column), in units of each series' scale.
-        values: The targets likewise, (row,).
-        steps: The time of each.
-        weights: Of each, by the inverse of the errors' variance.
-        scale: Of the errors' t distribution.
-        prior: Deviation of the coefficients.
-    """
-
-    rows: Matrix
-    values: Matrix
-    steps: NDArray[np.int64]
-    weights: Matrix
-    scale: float
-    prior: Matrix
+    rows: Matrix  # the columns less what earlier steps say of them, (row, column), in units of each series' scale
+    values: Matrix  # the targets likewise, (row,)
+    steps: NDArray[np.int64]  # the time of each
+    weights: Matrix  # of each, by the inverse of the errors' variance
+    scale: float  # of the errors' t distribution
+    prior: Matrix  # deviation of the coefficients
 
     @classmethod
     def of(

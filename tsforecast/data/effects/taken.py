@@ -14,17 +14,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Taken:
-    """Effects that were taken from the targets of a batch of series.
+    """Effects that were taken from the targets of a batch of series."""
 
-    Attributes:
-        effect: At each step, (series, time).
-        link: Bend, size and lowest value of each series, see `Effects.adjusted`.
-        doubt: What effects may differ by, (series, time, direction), see `Effects.along`; 0 where targets are given.
-            None of the past.
-    """
-
-    effect: Array
-    link: Array
+    effect: Array  # at each step, (series, time)
+    link: Array  # bend, size and lowest value of each series, see `Effects.adjusted`
+    # What effects may differ by, (series, time, direction), see `Effects.along`; 0 where targets are given. None of the
+    # past.
     doubt: Array | None = None
 
     @classmethod

@@ -25,31 +25,16 @@ _YEARS = (1678, 2261)  # all of which nanoseconds reach
 
 
 class StampForm(NamedTuple):
-    """The notation of the time stamps of a table and of all its parts.
+    """The notation of the time stamps of a table and of all its parts."""
 
-    Attributes:
-        zoned: Whether they have an offset from UTC, or a time zone.
-        dates: Whether all of these are midnight on their own clock, and so are dates.
-        reading: What text without an offset is read as, a name of `tsforecast.data.tables.dates`; "" for other cells.
-    """
-
-    zoned: bool = False
-    dates: bool = False
+    zoned: bool = False  # whether they have an offset from UTC, or a time zone
+    dates: bool = False  # whether all of these are midnight on their own clock, and so are dates
+    # What text without an offset is read as, a name of `tsforecast.data.tables.dates`; "" for other cells.
     reading: str = ""
 
 
 def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float64]:
-    """A column as float64, NaN where the cell is empty.
-
-    Args:
-        table: Table of a user.
-        column: Its column.
-        gaps: Whether it is a target, whose cells may be empty, and may hold numbers of any size.
-
-    Raises:
-        ValueError: If a cell holds text or a number that is too large, or is empty where it must not be; the message
-            names its line.
-    """
+    """A column as float64, NaN where the cell is empty, as it may be with gaps: a target, of numbers of any size."""
     raw: Any = table.frame[column]
     if raw.dtype.kind in "mMc" or isinstance(raw.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
         raise ValueError(f"{table.place(0, column)}: expected a number, got {raw.iloc[0]!r}")
@@ -93,15 +78,7 @@ def timestamps(table: Table) -> Stamps:
 
 
 def read_stamps(table: Table, form: StampForm | None = None) -> tuple[Stamps, StampForm]:
-    """The time stamps as `timestamps` gives them, and their notation.
-
-    Args:
-        table: Table of a user, or a part of one.
-        form: Of an earlier part; None to find it from this one, and log it.
-
-    Raises:
-        ValueError: As `timestamps` does, or if a time stamp is not of the form; the message names its line.
-    """
+    """The time stamps as `timestamps` gives them, and their notation: that of an earlier part, or found and logged."""
     column = str(table.columns.timestamp)
     raw = table.frame[column]
     empty = np.asarray(raw.isna())

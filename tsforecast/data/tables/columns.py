@@ -1,7 +1,7 @@
 """The columns of a table: their roles by its first rows, then the whole table with its roles."""
 
 import logging
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -12,11 +12,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.tables.cells import timestamps
-from tsforecast.data.tables.contents import MISSING
+from tsforecast.data.tables.contents import MISSING, looks_like_dates
+from tsforecast.data.tables.dates import readings
 from tsforecast.data.tables.long_form import from_across, with_stamps
 from tsforecast.data.tables.recognition import description, resolve
 from tsforecast.data.tables.roles import ACROSS_TARGET, ACROSS_TIME, Columns, column_option
-from tsforecast.data.tables.shapes import dates_across, tell_apart
 from tsforecast.data.tables.signs import find_decimal, parse
 from tsforecast.data.tables.table import Table
 from tsforecast.progress import warnings_only
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 SAMPLE = 100  # rows by which columns are recognised
 _CATEGORIES = 12  # of a column of text whose categories are covariates, at most
+
+_LEAST_DATES = 3  # names of columns that are dates, from which on they are taken for time stamps
+_MOST_REPEATED = 0.05  # share of rows that repeat a time stamp of their series by mistake, at most
 
 
 class Schema(NamedTuple):
@@ -125,7 +128,11 @@ def _candidates(name: str, column: Any, behind: NDArray[np.bool_]) -> dict[str, 
     column = column.infer_objects()
     numbers, empty = _as_numbers(column), column.isna() | column.isin([""])
     if numbers is not None and numbers.isna().equals(column.isna()):
-        return {} if numbers.isna().any() or _is_row_number(numbers) else {name: numbers}
+        if numbers.isna().any():
+            return {}
+        # Whole numbers that follow each other without a gap, in whatever order, are those of rows.
+        is_counted = numbers.dtype.kind in "iu" and numbers.is_unique and np.ptp(numbers.to_numpy()) < len(numbers)
+        return {} if is_counted else {name: numbers}
     is_unknown = empty[behind].any() and not empty[~behind].any()
     if is_unknown or not all(isinstance(cell, str | bool) for cell in column[~empty]):
         return {}
@@ -171,11 +178,6 @@ def _as_numbers(column: Any) -> Any:
     return pd.Series(parse(column, find_decimal(column.to_frame()), None)[0], column.index)
 
 
-def _is_row_number(numbers: Any) -> bool:
-    """Return whether whole numbers follow each other without a gap in the rows of a table, in whatever order."""
-    return numbers.dtype.kind in "iu" and numbers.is_unique and int(numbers.max()) - int(numbers.min()) < len(numbers)
-
-
 def with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
     """The columns with the decimal sign of their numbers; the log says where it is a comma."""
     if columns.decimal is not None:
@@ -184,3 +186,49 @@ def with_decimal(path: Path, columns: Columns, frame: pd.DataFrame) -> Columns:
     if decimal == ",":
         log.info("%s: numbers have a decimal comma", path)
     return replace(columns, decimal=decimal)
+
+
+def dates_across(sample: pd.DataFrame, columns: Columns) -> list[str]:
+    """Names of the columns that are time stamps of a table with a row for each series; [] where it is no such table."""
+    if columns.timestamp is not None or columns.target is not None:
+        return []
+    names = [name for name in map(str, sample.columns) if not name.startswith("Unnamed: ")]
+    text = pd.Series(names, dtype=object).str.strip()
+    # Short names such as those of stores are numbers, too: years have four digits.
+    counts = [reading.stamps.where(text.str.len() >= 4) for reading in readings(text)]
+    fits = max(counts, key=lambda stamps: int(stamps.notna().sum())).notna().tolist()
+    number = sum(fits)
+    left = names[: len(names) - number]
+    if number < max(_LEAST_DATES, len(left) + 1) or not all(fits[len(left) :]):
+        return []
+    if any(looks_like_dates(sample[name], years=True) for name in left):
+        return []  # a column of dates, beside series whose names look like years
+    return names[len(left) :]
+
+
+def tell_apart(frame: pd.DataFrame, stamps: list[str], item: list[str], others: Sequence[str]) -> list[str]:
+    """The columns that together name the series, beside that found by its name; others have cells like those of items.
+
+    Returns:
+        `item`, unless most time stamps occur several times in its series, and no longer do so with some of the others;
+        or each row has an item of its own, and time stamps do not occur several times.
+    """
+    numbers = bool(item) and len(frame) > 1 and not frame[item[0]].duplicated().any()  # perhaps of rows
+    if _repeated(frame, stamps, [] if numbers else item) <= 0.5:
+        return [] if numbers else item
+    if not others:
+        return item
+    found, item = item, [] if numbers else item
+    whole = [name for name in others if not (frame[name].isna() | (frame[name].astype(str).str.strip() == "")).any()]
+    order = {str(name): place for place, name in enumerate(frame.columns)}
+    for more in [*([name] for name in whole), whole]:
+        names = sorted({*item, *more}, key=order.__getitem__)
+        series = int((~frame[names].astype(str).duplicated()).sum()) if names else 1
+        if 2 * series <= len(frame) and _repeated(frame, stamps, names) <= _MOST_REPEATED:
+            return names
+    return found
+
+
+def _repeated(frame: Any, stamps: list[str], names: list[str]) -> float:
+    """Share of rows that repeat a time stamp of their series."""
+    return float(frame[[*names, *stamps]].astype(str).duplicated(keep=False).mean())

@@ -19,12 +19,7 @@ _MOST_CELLS = 0.9  # which are dates, or numbers, in a column of these: a faulty
 
 
 def looks_like_dates(cells: Any, *, years: bool = False) -> bool:
-    """Whether nearly all cells that are not empty are dates.
-
-    Args:
-        cells: Text or values.
-        years: Whether bare numbers of four or six digits are taken as years and months.
-    """
+    """Whether nearly all cells that are not empty are dates; bare numbers of four or six digits only as years."""
     if cells.dtype.kind == "M" or isinstance(cells.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
         return True
     text = filled(cells)

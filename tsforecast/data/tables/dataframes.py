@@ -21,9 +21,6 @@ def columns_of(given: Columns | Mapping[str, Any] | None) -> Columns:
     Args:
         given: `Columns`, or a mapping of its fields; `item_id`, `unique_id`, `ds` and `y` also name roles. None for
             what is found by names.
-
-    Raises:
-        ValueError: If a role is not known.
     """
     if isinstance(given, Columns):
         return given
@@ -54,11 +51,7 @@ def as_lists(columns: Columns) -> dict[str, list[str]]:
 
 
 def as_pandas(data: Any) -> Any:
-    """Return a frame of polars, an Arrow table or the like as a pandas frame; anything else as it is.
-
-    Raises:
-        ValueError: If it is a lazy frame.
-    """
+    """Return a frame of polars, an Arrow table or the like, but no lazy one, as a pandas frame; others as is."""
     frame = nw.from_native(data, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
         raise ValueError(f"expected a frame, got a lazy one, {type(data).__name__}: collect it first")
@@ -75,17 +68,7 @@ def alike(found: pd.DataFrame, data: Any) -> Any:
 
 
 def with_rows(data: pd.DataFrame, new: pd.DataFrame, keys: Sequence[str], stamps: Sequence[str]) -> pd.DataFrame:
-    """Return a frame with further rows behind its own; what these have a value for wins where both have a row.
-
-    Args:
-        data: The frame.
-        new: Rows with its columns, or some of them.
-        keys: Columns of series and time stamps.
-        stamps: Those of time stamps.
-
-    Raises:
-        ValueError: If a key is missing, or two new rows have the same.
-    """
+    """Return a frame with further rows behind its own; what these have a value for wins where both have a row."""
     if not stamps or {*keys} - {*new}:
         names = ", ".join(keys) if stamps else "series and time stamp, a row for each"
         raise ValueError(f"expected new rows with the columns {names}, got {', '.join(map(str, new))}")

@@ -39,11 +39,7 @@ class Reading(NamedTuple):
 
 
 def readings(text: pd.Series) -> Iterator[Reading]:
-    """Yields the column as ISO 8601 says, and unless that fits throughout, as anything else that fits some cells.
-
-    Args:
-        text: Cells without blanks at their ends, none of them missing.
-    """
+    """Yields a column of stripped cells as ISO 8601 says and, unless that fits throughout, as fits some cells."""
     codes, distinct = pd.factorize(text)  # many series have the same dates
     cells = pd.Series(distinct, dtype=object)
     first = pd.to_datetime(cells.where(cells.str.contains(r"\d")), format="ISO8601", errors="coerce")  # not "now"

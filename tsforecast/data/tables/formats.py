@@ -60,12 +60,7 @@ def read_table(source: Path | pd.DataFrame, columns: Columns, rows: int | None =
 
 
 def names_in(path: Path) -> list[str]:
-    """Return the names of the columns of a file.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it can not be read.
-    """
+    """Return the names of the columns of a file; a ValueError if it can not be read."""
     if is_parquet(expect_file(path)):
         return [str(name) for name in next(parquet_parts(path, SAMPLE)).columns]
     check_packed(path)
@@ -76,9 +71,6 @@ def check_form(path: Path, columns: Columns) -> None:
     """Refuses a table that is not readable, or lacks a column, by its first rows: as `read_table` does, and quickly.
 
     Packed files, folders and those of GluonTS pass unread.
-
-    Raises:
-        ValueError: If something is wrong with it.
     """
     name = path.name.lower()
     if not path.is_file() or name.endswith((*PACKED, ".json", ".jsonl")):
@@ -101,11 +93,7 @@ def without_index(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def parquet_parts(path: Path, rows: int) -> Iterator[pd.DataFrame]:
-    """Yields a Parquet file by so many rows, one time without any if it is empty; row numbers are in the index.
-
-    Raises:
-        ValueError: If it is none, damaged, or a bomb.
-    """
+    """Yields a Parquet file, which is sound, by so many rows, once if empty; row numbers are in the index."""
     with whole_parquet(path):
         check_parquet(path)
         with parquet.ParquetFile(path) as file:
@@ -153,13 +141,7 @@ def _of_text(path: Path, read: Callable[[Layout], Read]) -> Read:
 
 
 def _in_layout(path: Path, layout: Layout, given: Columns, rows: int | None) -> Table:
-    """The table of a text file.
-
-    Raises:
-        ValueError: As `read_table` does.
-        UnicodeError: If it has another encoding.
-        pandas.errors.ParserError: If rows differ in length.
-    """
+    """The table of a text file."""
     sample = with_categories(first_rows(path, layout), given)
     schema = find_schema(path, sample, given)
     numbers = schema.across or schema.columns.numbers
@@ -187,15 +169,7 @@ def refuse_surplus(path: Path, frame: pd.DataFrame) -> None:
 
 
 def cells_of(path: Path, layout: Layout, schema: Schema, numbers: list[str], **part: Any) -> Any:
-    """All columns of a text file: for a choice of columns pandas drops surplus cells in silence.
-
-    Args:
-        path: Of the file.
-        layout: Of its text.
-        schema: Roles of its columns.
-        numbers: Columns of numbers.
-        part: Options of `pandas.read_csv` that say which rows to read.
-    """
+    """All columns of a text file: for a choice of columns pandas drops surplus cells in silence."""
     names, of_numbers = set(layout.names), set(numbers)
     text = [name for name in (*schema.used, *schema.others) if name in names and name not in of_numbers]
     return pd.read_csv(

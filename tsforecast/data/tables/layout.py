@@ -16,19 +16,12 @@ _DELIMITERS = ",;\t|"
 
 
 class Layout(NamedTuple):
-    """The layout of the table of a text file.
+    """The layout of the table of a text file."""
 
-    Attributes:
-        encoding: Of the file.
-        skipped: Lines above the header.
-        delimiter: Between cells.
-        names: The header; columns without a name are called as pandas calls them.
-    """
-
-    encoding: str
-    skipped: int
-    delimiter: str
-    names: list[str]
+    encoding: str  # of the file
+    skipped: int  # lines above the header
+    delimiter: str  # between cells
+    names: list[str]  # the header; columns without a name are called as pandas calls them
 
     @property
     def options(self) -> dict[str, Any]:
@@ -45,23 +38,15 @@ class Layout(NamedTuple):
 
 
 def find_layout(path: Path, encoding: str) -> Layout:
-    """The layout of a text file.
-
-    Args:
-        path: Of the file.
-        encoding: One of `encodings`.
-
-    Raises:
-        ValueError: If the file is empty, two columns have one name, or it is no text.
-        UnicodeError: If it has another encoding.
-    """
+    """The layout of a text file; a ValueError if it is empty, no text, or two columns have one name."""
     lines = _first_lines(path, encoding)
     if not any(line.strip(_DELIMITERS + ' "') for line in lines):
         raise ValueError(f"{path}: the file is empty; expected a header and rows with time stamp and target")
     skipped, delimiter = _above_the_header(path, lines)
     options = {"sep": delimiter, "encoding": encoding, "skiprows": skipped, "header": None}
     header = pd.read_csv(path, nrows=1, dtype=str, **options).iloc[0]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    _refuse_twice(path, header)
+    if len(twice := header[header.duplicated() & header.notna()]):  # which pandas would number
+        raise ValueError(f"{path}: two columns are called {twice.iloc[0]!r}; rename one of them")
     names = [str(name).strip() if pd.notna(name) else f"Unnamed: {number}" for number, name in enumerate(header)]
     rows = list(csv.reader((line for line in lines[skipped + 1 :] if line.strip()), delimiter=delimiter))
     if rows and all(len(row) == len(names) + 1 and not row[-1] for row in rows):
@@ -102,10 +87,3 @@ def _above_the_header(path: Path, lines: list[str]) -> tuple[int, str]:
 
 def _delimiter(line: str) -> str:
     return max(_DELIMITERS, key=line.count)
-
-
-def _refuse_twice(path: Path, header: Any) -> None:
-    """Raises where two columns have one name: pandas would number them."""
-    twice = header[header.duplicated() & header.notna()]
-    if len(twice):
-        raise ValueError(f"{path}: two columns are called {twice.iloc[0]!r}; rename one of them")

@@ -13,12 +13,13 @@ from tsforecast.data.tables.table import Table
 
 
 def in_long_form(table: Table) -> Table:
-    """The table with a row for each series and time stamp, and its items as text in one column.
-
-    Raises:
-        ValueError: If an item is empty.
-    """
-    return _melted(table) if table.columns.wide else _with_items(table)
+    """The table with a row for each series and time stamp, and its items, none of them empty, as text."""
+    if not table.columns.wide:
+        return _with_items(table)
+    # Rows stand as often as there are series, one series after the other.
+    stamp, series = str(table.columns.timestamp), table.columns.targets
+    frame = table.frame.melt([stamp], series, WIDE_ITEM, WIDE_TARGET, ignore_index=False)
+    return replace(table, frame=frame, columns=replace(table.columns, item=WIDE_ITEM, target=WIDE_TARGET))
 
 
 def from_across(frame: pd.DataFrame, dates: Sequence[str]) -> pd.DataFrame:
@@ -38,13 +39,6 @@ def with_stamps(frame: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Co
     for part in parts[1:]:
         joined = joined + " " + part
     return frame.assign(**{name: joined.astype(object)}), replace(columns, timestamp=name)
-
-
-def _melted(table: Table) -> Table:
-    """A wide table in long form: rows stand as often as there are series, one series after the other."""
-    stamp, series = str(table.columns.timestamp), table.columns.targets
-    frame = table.frame.melt([stamp], series, WIDE_ITEM, WIDE_TARGET, ignore_index=False)
-    return replace(table, frame=frame, columns=replace(table.columns, item=WIDE_ITEM, target=WIDE_TARGET))
 
 
 def _with_items(table: Table) -> Table:

@@ -25,45 +25,20 @@ _READ = 1 << 20  # bytes of text that are decoded at once
 
 
 class Form(NamedTuple):
-    """The form of the first part of a table, and so of all its parts.
-
-    Attributes:
-        columns: Of the source, with the decimal sign of its numbers.
-        stamps: How time stamps are written.
-    """
+    """The form of the first part of a table, and so of all its parts."""
 
     columns: Columns
     stamps: StampForm
 
 
 def find_form(path: Path, columns: Columns, rows: int) -> Form:
-    """The form of a table by its first rows; the log says it.
-
-    Args:
-        path: As `read_table` takes it.
-        columns: What the user has said.
-        rows: Which decide.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: As `read_table` and `timestamps` do.
-    """
+    """The form of a table by its first rows; the log says it."""
     table = read_table(path, columns, rows)
     return Form(replace(table.roles, decimal=table.columns.decimal), read_stamps(table)[1])
 
 
 def read_parts(path: Path, columns: Columns, rows: int) -> Iterator[Table]:
-    """Yields a table in parts, in long form. A part has at least one row, and is of one file.
-
-    Args:
-        path: As `read_table` takes it.
-        columns: Of a `Form`.
-        rows: Of a part of the long form, about.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it can not be read, or lacks a column.
-    """
+    """Yields a table in parts, in long form. A part has at least one row, and is of one file."""
     expect_file(path)
     try:
         yield from _parquet(path, columns, rows) if is_parquet(path) else _text(path, columns, rows)

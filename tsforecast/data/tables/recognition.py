@@ -48,9 +48,6 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns
     Returns:
         The columns with their names as in the table; `item` is None for a single series. And the columns without a role
         that may name the series together with the item that was found, or alone.
-
-    Raises:
-        ValueError: If a column is not there, has two roles, or time stamps or target are not found.
     """
     names = [str(name) for name in sample.columns]
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -69,7 +66,10 @@ def resolve(path: Path, sample: pd.DataFrame, columns: Columns) -> tuple[Columns
     # An index that was written without a name.
     rest = [name for name in free if name not in stamps and not name.startswith("Unnamed: ")]
     rest = [name for name in rest if name not in items[:1]]
-    target: Any = columns.target or _find(rest, TARGET_NAMES) or _only_ending(rest, TARGET_NAMES)
+    # The only name of several words that ends with one of these: `Weekly_Sales`.
+    ending = [name for name in rest if plain(re.split(r"[\W_]+", name.strip())[-1]) in TARGET_NAMES]
+    ending = ending if len(ending) == 1 else [None]
+    target: Any = columns.target or _find(rest, TARGET_NAMES) or ending[0]
     others = [name for name in items[1:] if name != target]
     if not columns.item:
         known = {*others, target} if isinstance(target, str) else {*others}
@@ -125,20 +125,13 @@ def _as_written(path: Path, names: list[str], columns: Columns) -> Columns:
 
 def _find(names: list[str], candidates: Sequence[str]) -> str | None:
     """The first candidate that is among the names, as it is written there."""
-    by_plain = {plain(name): name for name in reversed(names)}
-    return next((by_plain[plain(name)] for name in candidates if plain(name) in by_plain), None)
+    return next(iter(_find_all(names, candidates)), None)
 
 
 def _find_all(names: list[str], candidates: Sequence[str]) -> list[str]:
     """The candidates that are among the names, in their order of preference."""
     by_plain = {plain(name): name for name in reversed(names)}
     return list(dict.fromkeys(by_plain[plain(name)] for name in candidates if plain(name) in by_plain))
-
-
-def _only_ending(names: list[str], words: Sequence[str]) -> str | None:
-    """The only name of several words that ends with one of these: `Weekly_Sales`."""
-    found = [name for name in names if plain(re.split(r"[\W_]+", name.strip())[-1]) in words]
-    return found[0] if len(found) == 1 else None
 
 
 def _find_timestamps(sample: pd.DataFrame, names: list[str], columns: Columns) -> list[str]:
@@ -222,13 +215,7 @@ def _no_timestamp(path: Path, names: list[str]) -> str:
 
 
 def description(names: list[str], columns: Columns, dates: int = 0) -> str:
-    """A sentence on the form of a table, for its readers to check.
-
-    Args:
-        names: Of all columns of the file.
-        columns: With the roles that were given or found.
-        dates: Number of columns whose names are time stamps.
-    """
+    """A sentence on the form of a table, for its readers to check."""
     together = lambda columns: " and ".join(map(repr, columns))  # noqa: E731
     if columns.wide:
         kind, parts = "wide table", [f"{len(columns.targets)} series ({listed(columns.targets, 5)})"]

@@ -31,9 +31,6 @@ def infer_frequency(table: Table, stamps: Stamps, bounds: NDArray[np.int64]) -> 
 
     Returns:
         Period alias; "B" where days are left out on weekends only.
-
-    Raises:
-        ValueError: If no series has three time stamps.
     """
     lengths = np.diff(bounds)
     longest = np.argsort(-lengths, kind="stable")[:_INSPECTED]
@@ -88,12 +85,6 @@ def _by_gaps(inspected: list[Stamps]) -> str:
 def grid_steps(table: Table, stamps: Stamps, bounds: NDArray[np.int64], freq: str) -> NDArray[np.int64]:
     """Steps from the first row of its series to each row.
 
-    Args:
-        table: Rows in the order of `stamps`, for messages.
-        stamps: Time stamps, ascending within each series.
-        bounds: As in `infer_frequency`.
-        freq: Frequency of the grid.
-
     Returns:
         Shape (rows,); 0 at the first row of each series. A step that is left out is a gap.
 
@@ -119,11 +110,7 @@ def grid_steps(table: Table, stamps: Stamps, bounds: NDArray[np.int64], freq: st
 
 
 def step_numbers(table: Table, stamps: Stamps, freq: str) -> tuple[NDArray[np.int64], int]:
-    """Time stamps as numbers, and the distance of two steps in these numbers.
-
-    Raises:
-        ValueError: If one is on a weekend, where the steps are business days.
-    """
+    """Time stamps, of business days none on a weekend, as numbers, and the distance of two steps in these."""
     size = step_nanoseconds(freq)
     if size is not None:
         return stamps.astype(np.int64), size

@@ -25,12 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class End(NamedTuple):
-    """Where the last row of a series stands, for messages.
-
-    Attributes:
-        table: Which it is of.
-        row: Its place in the frame.
-    """
+    """Where the last row of a series stands, for messages."""
 
     table: Table
     row: int
@@ -41,38 +36,20 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class TableSeries:
-    """The series of a table, or of several that belong together.
+    """The series of a table, or of several that belong together."""
 
-    Attributes:
-        path: Where they come from.
-        freq: Their frequency.
-        entries: Data entries, each behind the end of its rows.
-        categories: Names behind the codes of static categories, by column.
-        columns: In the long form.
-        roles: What the columns of the source are.
-    """
-
-    path: Path
-    freq: str
-    entries: list[tuple[End, dict[str, Any]]]
-    categories: dict[str, list[str]]
-    columns: Columns
-    roles: Columns
+    path: Path  # where they come from
+    freq: str  # their frequency
+    entries: list[tuple[End, dict[str, Any]]]  # data entries, each behind the end of its rows
+    categories: dict[str, list[str]]  # names behind the codes of static categories, by column
+    columns: Columns  # in the long form
+    roles: Columns  # what the columns of the source are
 
 
 def series_of(
     table: Table, freq: str | None = None, categories: Mapping[str, Sequence[str]] | None = None
 ) -> TableSeries:
-    """The series of a table on their grids.
-
-    Args:
-        table: Of a user.
-        freq: Frequency; inferred where None.
-        categories: Values of the static categories; None: those of the table.
-
-    Raises:
-        ValueError: If a cell, a time stamp or a static column is not as expected; the message names file and line.
-    """
+    """The series of a table on their grids."""
     columns, path = table.columns, table.path
     table, stamps, items, bounds = in_order(table)
     freq = freq or infer_frequency(table, stamps, bounds)

@@ -26,11 +26,7 @@ def _grouped(sign: str, decimal: str, groups: str = "+", fraction: str = "?") ->
 
 
 def find_decimal(numbers: Any) -> str:
-    """The decimal sign of a table: a comma if cells of one of its columns can not be read otherwise.
-
-    Args:
-        numbers: Columns of numbers, as text or as values.
-    """
+    """The decimal sign of a table: a comma if cells of a column can not be read otherwise."""
     text = numbers.select_dtypes(exclude=["number", "bool", "datetime", "timedelta"])
     return "," if any(_has_decimal_comma(column) for _, column in text.items()) else "."
 
@@ -53,16 +49,7 @@ def may_be_thousands(values: Any) -> bool:
 
 
 def refuse_ambiguous(path: Path, text: pd.DataFrame, delimiter: str | None) -> None:
-    """Refuses columns of text where every point may separate thousands, or be the decimal sign.
-
-    Args:
-        path: Where they come from, for the message.
-        text: The columns.
-        delimiter: Between cells of the file; None where there is none.
-
-    Raises:
-        ValueError: If nothing tells which of both they are.
-    """
+    """Refuses columns of text where every point may separate thousands, or be the decimal sign."""
     first = None
     for name in text:
         cell = _ambiguous(text[name], delimiter)
@@ -104,11 +91,6 @@ def parse(raw: Any, decimal: str, delimiter: str | None) -> tuple[NDArray[np.flo
 
     Separators are taken away only where no cell can be meant otherwise: 1,234,567 and 1,234.5 can not, and neither can
     1,234 in a file whose cells are delimited by commas.
-
-    Args:
-        raw: Text, which may stand beside numbers that are parsed already.
-        decimal: Decimal sign.
-        delimiter: Between cells of the file; None where there is none.
 
     Returns:
         NaN where a cell is no number; None where no thousands are separated.

@@ -11,26 +11,17 @@ from tsforecast.data.tables.roles import ACROSS_TIME, WIDE_ITEM, WIDE_TARGET, Co
 
 @dataclass(frozen=True)
 class Table:
-    """A table as read, with the places of its cells in the source.
+    """A table as read, with the places of its cells in the source."""
 
-    Attributes:
-        path: Where it comes from.
-        frame: In long form. Index = position in the file, counted from 0.
-        columns: All roles filled in, of the long form; `item` is None for a single series.
-        roles: What the columns of the source are, by which another source of the same form can be read.
-        first_line: Line number of row 0 in a text file, where a header comes first; 1 in Parquet, 0 in a DataFrame.
-        delimiter: Between the cells of a text file.
-        origin: Says where a row of the frame stands, if they come from several files.
-        cells: Columns that name the series, as they are in the source; None where items are their cells.
-    """
-
-    path: Path
-    frame: pd.DataFrame
-    columns: Columns
-    roles: Columns
+    path: Path  # where it comes from
+    frame: pd.DataFrame  # in long form. Index = position in the file, counted from 0
+    columns: Columns  # all roles filled in, of the long form; `item` is None for a single series
+    roles: Columns  # what the columns of the source are, by which another source of the same form can be read
+    # Line number of row 0 in a text file, where a header comes first; 1 in Parquet, 0 in a DataFrame.
     first_line: int = field(default=1)
-    delimiter: str | None = None
-    origin: Callable[[int], str] | None = None
+    delimiter: str | None = None  # between the cells of a text file
+    origin: Callable[[int], str] | None = None  # says where a row of the frame stands, if they come from several files
+    # Columns that name the series, as they are in the source; None where items are their cells.
     cells: pd.DataFrame | None = None
 
     @property

@@ -40,19 +40,13 @@ code { background: #f4f4f4; padding: .1rem .3rem; overflow-wrap: anywhere; }
 
 @dataclass(frozen=True)
 class Contender:
-    """The scores of one model or baseline.
+    """The scores of one model or baseline."""
 
-    Attributes:
-        label: Name on the page.
-        overall: By protocol, metric and value.
-        per_forecast: By protocol, CRPS and size of every forecast by series and start (see `Scores.per_forecast`).
-        is_baseline: Whether it is none of the runs.
-    """
-
-    label: str
-    overall: dict[str, dict[str, float]]
+    label: str  # name on the page
+    overall: dict[str, dict[str, float]]  # by protocol, metric and value
+    # By protocol, CRPS and size of every forecast by series and start (see `Scores.per_forecast`).
     per_forecast: dict[str, pd.DataFrame]
-    is_baseline: bool = False
+    is_baseline: bool = False  # whether it is none of the runs
 
 
 def differences(contenders: Sequence[Contender], protocol: str) -> dict[str, Difference]:

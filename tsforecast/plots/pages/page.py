@@ -65,27 +65,16 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """One series of a section: panels over the same times, and the table beside them.
+    """One series of a section: panels over the same times, and the table beside them."""
 
-    Attributes:
-        name: Of the series, in the choice.
-        times: Time stamps in order, or numbers.
-        panels: From above; all move together.
-        marks: Stretches behind all panels.
-        axis: What the times are where they are numbers.
-        window: First and last time that is shown first; by default all.
-        breaks: Places of times at which bands, and lines in parts, begin anew.
-        table: Rows whose first column are times of the chart.
-    """
-
-    name: str
-    times: Any
-    panels: Sequence[Panel]
-    marks: Sequence[Mark] = ()
-    axis: str = ""
-    window: tuple[Any, Any] | None = None
-    breaks: Sequence[int] = ()
-    table: pd.DataFrame | None = None
+    name: str  # of the series, in the choice
+    times: Any  # time stamps in order, or numbers
+    panels: Sequence[Panel]  # from above; all move together
+    marks: Sequence[Mark] = ()  # stretches behind all panels
+    axis: str = ""  # what the times are where they are numbers
+    window: tuple[Any, Any] | None = None  # first and last time that is shown first; by default all
+    breaks: Sequence[int] = ()  # places of times at which bands, and lines in parts, begin anew
+    table: pd.DataFrame | None = None  # rows whose first column are times of the chart
 
     @property
     def size(self) -> int:
@@ -96,40 +85,24 @@ class Chart:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a line of text, HTML of one's own, and charts of which one is shown at a time.
+    """A heading, a line of text, HTML of one's own, and charts of which one is shown at a time."""
 
-    Attributes:
-        title: Heading.
-        charts: One for each series that can be chosen.
-        note: Line below the heading.
-        markup: Trusted HTML between the note and the charts.
-        shown: Bands that are drawn at first; None for all.
-        left: Series that have no chart; a line says how many.
-    """
-
-    title: str
-    charts: Sequence[Chart] = ()
-    note: str = ""
-    markup: str = ""
-    shown: Sequence[str] | None = None
-    left: int = 0
+    title: str  # heading
+    charts: Sequence[Chart] = ()  # one for each series that can be chosen
+    note: str = ""  # line below the heading
+    markup: str = ""  # trusted HTML between the note and the charts
+    shown: Sequence[str] | None = None  # bands that are drawn at first; None for all
+    left: int = 0  # series that have no chart; a line says how many
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page with charts.
+    """A page with charts."""
 
-    Attributes:
-        title: Heading of the page.
-        sections: From above.
-        facts: Lines below the title.
-        style: Further CSS.
-    """
-
-    title: str
-    sections: Sequence[Section]
-    facts: Sequence[str] = ()
-    style: str = field(default="", repr=False)
+    title: str  # heading of the page
+    sections: Sequence[Section]  # from above
+    facts: Sequence[str] = ()  # lines below the title
+    style: str = field(default="", repr=False)  # further CSS
 
     def html(self) -> str:
         """Return the page as one string. Charts beyond `MOST_VALUES` numbers are left out; a line says how many."""
