@@ -154,7 +154,11 @@ class Forecaster:
         return alike(anomalies(data, self.predictor_, rate=rate, since=since, seed=self.seed), self._given)
 
     def plot(self, items: Sequence[str] | None = None) -> Figure:
-        """Return a figure of series, or the first six, and their forecasts."""
+        """Return a figure of series and their forecasts.
+
+        Args:
+            items: Names of the series; None for the first six.
+        """
         entries = self._task(self._fitted("plot")).latest
         names = [str(entry["item_id"]) for entry in entries]
         if unknown := [item for item in items or () if item not in names]:

@@ -89,6 +89,9 @@ class ForecastTask:
         """Return pairs of a past and the observations within the horizon after it, of series with clocks of their own.
 
         Empty windows are left out.
+
+        Raises:
+            ValueError: If the task has no test windows.
         """
         self._check_windows()
         pairs = []
@@ -143,7 +146,16 @@ class ForecastTask:
         return [str(entry["item_id"]) for entry, gap in zip(self.entries, gaps, strict=True) if gap]
 
     def ending_together(self, end: pd.Period | None = None) -> "ForecastTask":
-        """The task with missing values up to the last end (or `end`): forecasts of all then cover the same dates."""
+        """The task with missing values behind series that end early: forecasts of all then cover the same dates.
+
+        A warning names the series whose last value comes before that of others.
+
+        Args:
+            end: The last step of all; None for that of the series that ends last.
+
+        Raises:
+            ValueError: If known covariates of such a series do not reach over the same forecast.
+        """
         if early := self.early:
             log.warning(
                 "%d series end before others (%s): what follows is taken as missing, and all forecasts cover the same "

@@ -40,7 +40,11 @@ class Difference:
 
 
 def crps_by_window(per_forecast: pd.DataFrame) -> pd.Series:
-    """CRPS over all series of each window, indexed by `start`, from `Scores.per_forecast`."""
+    """CRPS over all series of each window, indexed by `start`.
+
+    Args:
+        per_forecast: `Scores.per_forecast`.
+    """
     loss = (per_forecast["crps"] * per_forecast["size"]).groupby("start").sum()
     return loss / per_forecast["size"].groupby("start").sum()
 

@@ -52,7 +52,16 @@ class DeepAR:
 
     @classmethod
     def fit(cls, task: ForecastTask, name: str = "deepar", seed: int = 0) -> "DeepAR":
-        """Trains `deepar`, or `deepar-20` for 20 epochs, on the training range: of 50 batches of 50 windows."""
+        """Trains on the training range: epochs of 50 batches of 50 windows, a context of one horizon, on one device.
+
+        Args:
+            task: Univariate.
+            name: `deepar` for 50 epochs, or with a number of them, as in `deepar-20`.
+            seed: Of weights and batches.
+
+        Raises:
+            ValueError: If the name has something else behind it, or the task has several targets.
+        """
         check_deepar(task, name)
         _, _, suffix = name.partition("-")
         epochs = int(suffix) if suffix else _EPOCHS

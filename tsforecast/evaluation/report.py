@@ -207,7 +207,18 @@ def check_baselines(names: Sequence[str], task: ForecastTask, others: Sequence[s
 
 
 def fit_named(name: str, task: ForecastTask, season: int, *, seed: int = 0, workers: int = 1) -> Baseline | DeepAR:
-    """Fits a baseline to the training range of a task."""
+    """Fits a baseline to the training range of a task.
+
+    Args:
+        name: As `evaluate` takes it.
+        task: Whose training range it sees.
+        season: Main season in steps, for a name which gives none.
+        seed: Of those which are trained.
+        workers: Processes that fit statsforecast's models; see `fit_baseline`.
+
+    Raises:
+        ValueError: If there is no such baseline, or DeepAR cannot take the task.
+    """
     if name.partition("-")[0] == "deepar":
         return DeepAR.fit(task, name, seed)
     return fit_baseline(name, task.train, season, horizon=task.test_length, workers=workers)

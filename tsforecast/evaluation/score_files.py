@@ -51,7 +51,16 @@ def _kinds_of_forecasts(evaluation: Evaluation) -> str:
 
 
 def save_scores(evaluation: Evaluation, folder: str | Path, *, of_series: bool = True) -> list[Path]:
-    """Writes scores.json and scores, per_series, per_horizon, per_forecast, calibration as CSV; returns the paths."""
+    """Writes scores.json, and scores, per_series, per_horizon, per_forecast and calibration as CSV, each whole or not.
+
+    Args:
+        evaluation: What to write.
+        folder: Where; it is made.
+        of_series: Whether to write those of single series and forecasts, too.
+
+    Returns:
+        The paths written.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "scores.json"]

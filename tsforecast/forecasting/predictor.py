@@ -90,6 +90,9 @@ class StateSpacePredictor(RepresentablePredictor):
 
         Args:
             device: "auto" for a GPU where there is one.
+
+        Raises:
+            ValueError: If there is no such device.
         """
         self.device = find_device(device)
         self.prediction_net = self.prediction_net.to(self.device)
@@ -101,7 +104,11 @@ class StateSpacePredictor(RepresentablePredictor):
         return self.prediction_net
 
     def serialize(self, path: Path) -> None:
-        """Writes the predictor, of a model in `MODELS`, into a folder that is there; see `load_predictor`."""
+        """Writes the predictor into a folder that is there; `load_predictor` and `deserialize` read it.
+
+        Raises:
+            ValueError: If its model is none of `MODELS`.
+        """
         path = Path(path)
         Predictor.serialize(self, path)
         write_parts(path, self.prediction_net, self.input_transform, self)
@@ -110,7 +117,16 @@ class StateSpacePredictor(RepresentablePredictor):
     def deserialize(  # pyright: ignore[reportIncompatibleMethodOverride]
         cls, path: Path, device: str | torch.device | None = None
     ) -> "StateSpacePredictor":
-        """Reads what `serialize` wrote; no code of the files is run."""
+        """Reads what `serialize` wrote; no code of the files is run.
+
+        Args:
+            path: Path of the folder.
+            device: Device of the network; None as "auto".
+
+        Raises:
+            FileNotFoundError: If there is no such folder or file.
+            ValueError: If it is damaged, of another program or of another format, or if there is no such device.
+        """
         net, preparation, arguments = read_parts(Path(path), cls, find_device("auto" if device is None else device))
         return cls(net, preparation, **arguments).to(net.device)
 
@@ -202,6 +218,11 @@ class StateSpacePredictor(RepresentablePredictor):
         """Return the entries of a data frame whose future is wanted, and what its columns are.
 
         Entries are returned as they are, and None.
+
+        Args:
+            dataset: As `predict` takes it.
+            columns: As `predict` takes it.
+            start: As `predict` takes it.
 
         Raises:
             ValueError: If a frame, its columns or `start` is not as expected.
@@ -302,7 +323,11 @@ class StateSpacePredictor(RepresentablePredictor):
 
     @property
     def on_clock(self) -> TimedHistories:
-        """Return the answers at any times of a model of series with clocks; a ValueError for series on a grid."""
+        """Return the answers at any times that the model gives of series with clocks of their own.
+
+        Raises:
+            ValueError: If it is of series on a grid.
+        """
         if not isinstance(self.input_transform, Clock):
             raise ValueError("expected a predictor of series with clocks of their own, got one of series on a grid")
         net, columns = self.prediction_net.eval(), columns_of(self.columns)
@@ -310,7 +335,11 @@ class StateSpacePredictor(RepresentablePredictor):
         return TimedHistories(net, self.input_transform, *sizes, columns, self.categories or {})  # pyright: ignore
 
     def histories(self) -> Histories:
-        """Return the way from entries to batches, beliefs and forecasts, by this model."""
+        """Return the way from entries to batches, beliefs and forecasts, by this model.
+
+        Raises:
+            ValueError: If it is of series with clocks of their own, or of running totals.
+        """
         if self.totals:
             raise ValueError(
                 "the series are running totals, and the model is one of their increments: it forecasts totals, and "

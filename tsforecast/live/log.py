@@ -51,7 +51,11 @@ class Log:
         self.cut_to(end)
 
     def append(self, contents: bytes) -> None:
-        """Add a record; `flush` brings it onto the disk. After an OSError (disk full), `cut_to` takes it away."""
+        """Add a record; `flush` brings it onto the disk.
+
+        Raises:
+            OSError: If it can not be written, as when the disk is full; `cut_to` removes what was written of it.
+        """
         head, check = _framed(self.end, contents)
         record = memoryview(head + contents)
         written = 0
@@ -60,7 +64,11 @@ class Log:
         self.end = End(self.end.number + 1, self.end.size + len(record), check)
 
     def flush(self) -> None:
-        """Wait until all records are on the disk; after an OSError its content is unknown."""
+        """Wait until all records are on the disk.
+
+        Raises:
+            OSError: If they do not get there. What the disk holds is then unknown.
+        """
         flush(self._handle)
 
     def cut_to(self, end: End) -> None:

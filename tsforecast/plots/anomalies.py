@@ -18,6 +18,9 @@ def plot_anomalies(frame: pd.DataFrame, *, rate: float, label: str = "", title: 
         rate: False-alarm rate, at which a line stands.
         label: What is observed, see `measured`.
         title: Title above both panels.
+
+    Raises:
+        ValueError: If there is no row.
     """
     frame = standard(frame)
     if frame.empty:

@@ -10,7 +10,16 @@ from tsforecast.plots.style import COLOURS, DASHES, OBSERVED, style_axis
 
 
 def plot_regret(agents: Mapping[str, pd.DataFrame], *, title: str | None = None, change: int | None = None) -> Figure:
-    """Draws cumulative `regret` by `run`, `round` of agents: the mean, and a band of 10 % to 90 % quantiles."""
+    """Draws cumulative regret against rounds: the mean over runs, and a band from the 10 % to the 90 % quantile.
+
+    Args:
+        agents: Name -> table with columns `run`, `round` and `regret`, which is cumulative.
+        title: Title.
+        change: Round in which the best arms change.
+
+    Raises:
+        ValueError: If a column is missing.
+    """
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")
     axis = figure.subplots()
     for number, (name, table) in enumerate(agents.items()):

@@ -65,6 +65,9 @@ def plot_forecasts(
         unit: In which it was measured; nothing where it is not known.
         colour: Of the model, see `colour_of`.
         title: Title above all panels.
+
+    Raises:
+        ValueError: If no series has a forecast.
     """
     by_item: dict[str, list[Forecast]] = {}
     for forecast in sorted(forecasts, key=lambda forecast: forecast.start_date.ordinal):
@@ -134,6 +137,9 @@ def plot_decomposition(
         label: What is observed, see `measured`.
         colour: Of the model, in which its fit is drawn.
         title: Title above all panels.
+
+    Raises:
+        ValueError: If a component is not as long as the series.
     """
     times = timestamps(observed.index)
     parts = {

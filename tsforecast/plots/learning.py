@@ -33,6 +33,9 @@ def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None =
         curve: Columns `epoch`, `train_loss` and, where there is one, `val_loss`; or a CSV file of them. Rows which lack
             a loss are left out of its line, as a logger writes the two in different rows.
         title: Title.
+
+    Raises:
+        ValueError: If a column is missing.
     """
     frame = curve if isinstance(curve, pd.DataFrame) else pd.read_csv(curve)
     missing = {"epoch", "train_loss"} - set(frame.columns)
@@ -72,7 +75,12 @@ def plot_learning_curve(curve: pd.DataFrame | str | Path, *, title: str | None =
 
 
 def plot_study(trials: pd.DataFrame, *, title: str | None = None) -> Figure:
-    """Draws the CRPS of every `trial` with the best so far, and against every other column: hyperparameters tried."""
+    """Draws the CRPS of every trial of a search with the best so far, and against every hyperparameter that was tried.
+
+    Args:
+        trials: Columns `trial`, `crps` (NaN where the training failed), `seconds` and the hyperparameters.
+        title: Title above all panels.
+    """
     names = [name for name in trials.columns if name not in ("trial", "crps", "seconds")]
     rows = -(-(len(names) + 1) // 3)
     figure = Figure(figsize=(10.0, 2.8 * rows), layout="constrained")
@@ -194,7 +202,13 @@ def plot_stream(items: pd.DataFrame, scores: Mapping[str, Any], *, title: str | 
 
 
 def plot_optimisation(table: pd.DataFrame, initial: int, *, title: str | None = None) -> Figure:
-    """Draw simple regret and that of each evaluation, by `evaluation`, `value`, `regret`; initial ones apart."""
+    """Draw the simple regret of an optimisation, and the regret of each evaluation, against evaluations.
+
+    Args:
+        table: Columns `evaluation`, `value` and `regret`.
+        initial: Evaluations that were no choice of the optimiser.
+        title: Title.
+    """
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axis = figure.subplots()
     steps, regret = table["evaluation"].to_numpy(), table["regret"].to_numpy(np.float64)

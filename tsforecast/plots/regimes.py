@@ -44,6 +44,9 @@ def plot_regimes(
         spans: Intervals of the times of changes, which are grey in the upper panel; dates that are equal are a line.
         label: What is observed, see `measured`.
         title: Title above both panels.
+
+    Raises:
+        ValueError: If there are not as many weights as steps, or not as many scales as regimes.
     """
     times = timestamps(observed.index)
     weights = np.asarray(weights, np.float64)

@@ -83,6 +83,9 @@ def plot_scores_by_horizon(
         metric: Column to draw.
         models: By the column `model` the model which gives the colour, where the name is another.
         title: Title above all panels.
+
+    Raises:
+        ValueError: If there is no such column.
     """
     if metric not in per_horizon:
         raise ValueError(f"expected one of the columns {list(per_horizon.columns)}, got {metric!r}")

@@ -100,12 +100,28 @@ def _forecast_chart(
 def forecasts_page(
     title: str, charts: Sequence[Chart], *, facts: Sequence[str] = (), further: Sequence[Section] = ()
 ) -> Page:
-    """Return the page of forecasts."""
+    """Return the page of forecasts.
+
+    Args:
+        title: Heading.
+        charts: Of `forecast_charts`.
+        facts: Lines below the heading.
+        further: Sections behind the forecasts.
+    """
     return Page(title, [Section("Forecasts", charts, shown=("80 %",)), *further], facts)
 
 
 def explain_page(frame: pd.DataFrame, *, title: str | None = None, facts: Sequence[str] = ()) -> Page:
-    """Return the page of the parts of forecasts: the whole above, and below it each part."""
+    """Return the page of the parts of forecasts: the whole above, and below it each part.
+
+    Args:
+        frame: Rows that `tsforecast.analysis.explain.explain` has returned.
+        title: Heading.
+        facts: Lines below the heading.
+
+    Raises:
+        ValueError: If there are no rows.
+    """
     frame = _rows(frame)
     parts = ["fit", *parts_of(frame)]
     charts = []
@@ -130,7 +146,18 @@ def explain_page(frame: pd.DataFrame, *, title: str | None = None, facts: Sequen
 def anomalies_page(
     frame: pd.DataFrame, *, rate: float, label: str = "", title: str | None = None, facts: Sequence[str] = ()
 ) -> Page:
-    """Return the page of anomalies: each series with its interval, and the rarity of every step below it."""
+    """Return the page of anomalies: each series with its interval, and the rarity of every step below it.
+
+    Args:
+        frame: Rows that `tsforecast.analysis.anomalies` has returned.
+        rate: False-alarm rate.
+        label: What is observed, see `measured`.
+        title: Heading.
+        facts: Lines below the heading.
+
+    Raises:
+        ValueError: If there are no rows.
+    """
     frame = _rows(frame)
     names = frame["item_id"].astype(str)
     names = names + ", " + frame["target"].astype(str) if "target" in frame else names
@@ -164,7 +191,17 @@ def anomalies_page(
 
 
 def impact_page(found: Impact, *, level: float, title: str | None = None, facts: Sequence[str] = ()) -> Page:
-    """Return the page of the effects of interventions: what was and would have been, and the effect below."""
+    """Return the page of the effects of interventions: what was and would have been, and the effect below.
+
+    Args:
+        found: Effects that `tsforecast.analysis.impact.impact` has returned.
+        level: Of its intervals.
+        title: Heading.
+        facts: Lines below the heading.
+
+    Raises:
+        ValueError: If there are none.
+    """
     frame: Any = _rows(found.frame)
     past: Any = standard(found.past)
     interval = f"{100 * level:g} %"
