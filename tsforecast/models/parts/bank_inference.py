@@ -11,7 +11,8 @@ from torch import Tensor
 from tsforecast.core import Gaussian, kalman
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.core.torch_internals import is_transformed
-from tsforecast.models.parts.bank_members import AbstractBankDynamics, Members, Terms, flat, stacked
+from tsforecast.models.parts.bank_dynamics import BankDynamics
+from tsforecast.models.parts.bank_members import Members, Terms, flat, stacked
 from tsforecast.models.parts.bank_paths import apart, draw, picked
 from tsforecast.models.parts.inference import AbstractLinearMixture, LinearMember, LinearModel
 from tsforecast.models.parts.marginals import Marginals
@@ -25,7 +26,7 @@ _SCORED = 6  # steps of a window's future, at most, whose CRPS is computed: neig
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BankInference(AbstractLinearMixture[AbstractBankDynamics]):
+class BankInference(AbstractLinearMixture[BankDynamics]):
     """Exact inference in each model of a bank, and a posterior over them.
 
     The units of the targets have no transformation, since every model has its own.
