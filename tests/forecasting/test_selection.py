@@ -147,8 +147,8 @@ def test_windows_by_the_length_of_series():
 def test_without_a_comparison_a_bank_learns_of_many_series_with_short_windows():
     assert without_comparison(task()) == BANK
     assert without_comparison(task(lengths=(60,) * 20)) == TRAINED
-    assert without_comparison(ForecastTask("toy", "s", 4, 0, entries(freq="s"))).model == "bank"
-    assert not without_comparison(ForecastTask("toy", "s", 4, 0, entries(freq="s"))).options
+    assert without_comparison(ForecastTask("toy", "ms", 4, 0, entries(freq="ms"))).model == "bank"
+    assert not without_comparison(ForecastTask("toy", "ms", 4, 0, entries(freq="ms"))).options
     hours = entries(lengths=(600,) * 20, freq="h")
     assert without_comparison(ForecastTask("toy", "h", 24, 0, hours)) == BANK
     assert without_comparison(task(targets=2)) == BANK

@@ -11,6 +11,7 @@ import torch
 import tsforecast
 from tsforecast.data import ForecastTask
 from tsforecast.forecasting.default_model import fitted
+from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import load_predictor, save_predictor, with_prediction_length
 from tsforecast.forecasting.quick_bank import conditioned
 from tsforecast.forecasting.totals import are_totals, increments, of_increments
@@ -177,3 +178,20 @@ def test_covariates_explain_increments():
     assert len(found) == _HORIZON
     assert np.abs(np.diff(found["mean"]) - np.diff(actual)[1:]).mean() < 1.5
     assert abs(found["mean"].iloc[-1] - actual[-1]) < 0.05 * (actual[-1] - actual[0])
+
+
+def test_auto_models_increments_and_a_named_model_totals(task, caplog):
+    pasts = [past for past, _ in task.test()]
+    options = {"prediction_length": _HORIZON, "freq": "D", "seed": 0}
+    auto = StateSpaceEstimator("auto", models="bank", trainer_kwargs={"max_epochs": 1}, **options)
+    with caplog.at_level(logging.INFO, "tsforecast"):
+        found = auto.train(task.train)
+    assert found.totals
+    assert "their increments are forecast, and summed" in caplog.text
+    for past, forecast in zip(pasts, found.predict(pasts), strict=True):
+        assert forecast.quantile(0.1)[0] >= past["target"][-1]
+    for totals in (None, True):
+        own = StateSpaceEstimator("bank", totals=totals, trainer_kwargs={"max_epochs": 0}, **options)
+        assert own.train(task.train).totals is bool(totals)
+    levels = StateSpaceEstimator("auto", totals=False, models="bank", trainer_kwargs={"max_epochs": 1}, **options)
+    assert not levels.train(task.train).totals

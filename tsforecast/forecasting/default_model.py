@@ -13,7 +13,7 @@ from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.quick_bank import conditioned, learnt_in_part
 from tsforecast.forecasting.share_choice import chosen_share
-from tsforecast.forecasting.totals import are_totals, of_increments
+from tsforecast.forecasting.totals import SUMMED, are_totals, of_increments
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         ValueError: If the series cannot be trained on.
     """
     if are_totals(task.train):
-        log.info("series hardly ever fall, as running totals: their increments are forecast, and summed")
+        log.info(SUMMED)
         predictor = _fitted(of_increments(task), seed)
         predictor.totals = True
     else:

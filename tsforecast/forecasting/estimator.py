@@ -1,6 +1,7 @@
 """The estimator of all models, on a grid of time and in continuous time."""
 
 import inspect
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,9 +23,12 @@ from tsforecast.forecasting.grid_training import BATCH, CURVES, GIVEN, NO_EFFECT
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.resolution import choose, left, of_candidate, with_effects_chosen, with_preset, with_regimes
 from tsforecast.forecasting.selection import Selection
+from tsforecast.forecasting.totals import SUMMED, are_totals
 from tsforecast.forecasting.trials import WEIGHTS
 from tsforecast.models.bounds import at_least, one_of
 from tsforecast.wording import listed
+
+log = logging.getLogger(__name__)
 
 _UNKNOWN = "D"  # the frequency by which options are checked while that of the data is not known
 _ON_CLOCK = (100, 32)  # observations of the past of a window, and windows of a batch
@@ -91,6 +95,8 @@ class StateSpaceEstimator(AbstractEstimator):
             `rsgls`, models with a decoder, and a `markov` whose regimes depend on covariates are given them.
         direct: Share, between 0 and 1, of direct forecasts in a mixture with those of the model: ridge regressions on
             the days before, of series of hours, minutes or seconds, see `tsforecast.forecasting.direct`.
+        totals: Whether series are running totals, whose increments are modelled, forecast and summed, see
+            `tsforecast.forecasting.totals`. None for what "auto" finds in the data, and not for other models.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models
             with a switch on a clock, gradient clipped at 10, no files written). With 0 epochs a bank learns nothing but
             the weights of its structures, by the past of each series.
@@ -126,6 +132,7 @@ class StateSpaceEstimator(AbstractEstimator):
         use_feat_static_cat: bool = True,
         effects: str = AUTO,
         direct: float = 0.0,
+        totals: bool | None = None,
         trainer_kwargs: dict[str, Any] | None = None,
         **hyperparameters: Any,
     ) -> None:
@@ -137,7 +144,7 @@ class StateSpaceEstimator(AbstractEstimator):
         one_of((AUTO, CURVES, GIVEN, NO_EFFECTS), effects=effects)
         check_share(direct)
         self.model, self.preset, self.models, self.seed, self.effects = model, preset, models, seed, effects
-        self.direct = direct
+        self.direct, self.totals = direct, totals
         self.plateau, self.time_budget = plateau or 0.0, time_budget
         self.prediction_length, self.history_length = prediction_length, history_length
         self.use_feat_static_cat = use_feat_static_cat
@@ -175,6 +182,13 @@ class StateSpaceEstimator(AbstractEstimator):
         """Takes the frequency of the data where none was given, and what depends on it."""
         if self.__init_args__["freq"] is None:
             StateSpaceEstimator.__init__(self, **{**self.__init_args__, **self.derive_auto_fields(data, columns)})
+
+    def _find_totals(self, data: Any) -> None:
+        """Takes from the data whether they are running totals, for "auto"."""
+        if self.model == AUTO and self.totals is None:
+            self.totals = are_totals(data)
+            if self.totals:
+                log.info(SUMMED)
 
     def train_model(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -249,6 +263,7 @@ class StateSpaceEstimator(AbstractEstimator):
         if self.on_clock is not None:
             return self
         self._find_freq(data)
+        self._find_totals(data)
         if self.effects == AUTO and from_predictor is None and self.on_grid.takes_effects(data):
             decided = with_effects_chosen(self, data)
             found = decided.settled(data)
@@ -275,6 +290,7 @@ class StateSpaceEstimator(AbstractEstimator):
             ValueError: If the data cannot be trained on; the message names the series.
         """
         self._find_freq(data)
+        self._find_totals(data)
         self.selection = choose(self, data, compared)
         return self.selection
 

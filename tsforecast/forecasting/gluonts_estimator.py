@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 import pandas as pd
 import torch
 from gluonts.core import fqname_for
-from gluonts.itertools import Cached
+from gluonts.itertools import Cached, Map
 from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
 from gluonts.transform import Transformation
 
@@ -25,6 +25,7 @@ from tsforecast.forecasting.grid_training import GridTraining
 from tsforecast.forecasting.grid_windows import training_loader, validation_loader
 from tsforecast.forecasting.pace import Pace
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.forecasting.totals import increments
 from tsforecast.forecasting.training import fit
 from tsforecast.models import AbstractForecaster
 
@@ -46,6 +47,7 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
     history_length: int | None
     effects: str
     direct: float
+    totals: bool | None
     seed: int | None
     plateau: float
     time_budget: float | None
@@ -91,6 +93,10 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         if first is None:
             raise ValueError("the data set is empty: expected at least one series")
         return {"freq": first["start"].freqstr}
+
+    def modelled(self, data: Any) -> Any:
+        """Return entries as they are modelled: of running totals their increments."""
+        return Map(increments, data) if self.totals and data is not None else data
 
     def _entries(
         self, training: Any, validation: Any, columns: Any, from_predictor: StateSpacePredictor | None
@@ -158,6 +164,7 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         workers: dict[str, int | None],
     ) -> TrainOutput:
         """Return what has been trained on entries of a grid, by an estimator that data decide no more of."""
+        training_data, validation_data = self.modelled(training_data), self.modelled(validation_data)
         columns = self._columns or self.columns_of_entries
         effects = self.earlier_effects or self.effects
         with_effects = self.on_grid.with_effects(training_data, effects, from_predictor, columns)
@@ -246,4 +253,5 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
             columns=None if self._columns is None else as_lists(self._columns),
             categories=self._categories,
             direct=self.direct,
+            totals=bool(self.totals),
         )

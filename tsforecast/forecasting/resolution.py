@@ -43,7 +43,7 @@ def with_effects_chosen(estimator: Estimator, data: Iterable[dict[str, Any]]) ->
     """
     estimator.on_grid.check(data, estimator.on_grid.train_horizon)
     arguments, began = estimator.__init_args__, time.monotonic()
-    found = chosen_effects(_compared(estimator, data), arguments["seed"], data)
+    found = chosen_effects(_compared(estimator, data), arguments["seed"], estimator.modelled(data))
     return _with(estimator, {}, effects=found, preset=arguments["preset"], time_budget=left(estimator, began))
 
 
@@ -151,6 +151,7 @@ def _regimes(
 def _without_effects(estimator: AbstractEstimator, data: Any) -> Any:
     """Return entries as the model will see them: without effects of covariates."""
     with warnings_only(grid_training.__name__):  # which the training tells
+        data = estimator.modelled(data)
         return estimator.on_grid.with_effects(data, estimator.__init_args__["effects"], None).adjusted(data)
 
 
@@ -177,6 +178,7 @@ def _structure(
     trainer = {name: estimator.trainer_kwargs[name] for name in names if name in estimator.trainer_kwargs}
     options = {name: estimator.__init_args__[name] for name in ("seed", "time_budget", "effects")}
     options |= {"model": AUTO, "freq": estimator.freq, "prediction_length": estimator.prediction_length}
+    options["totals"] = estimator.totals
     inside = type(estimator)(**options, trainer_kwargs=trainer)
     if options["effects"] == AUTO and inside.on_grid.takes_effects(data):
         inside = with_effects_chosen(inside, data)  # once for all candidates
@@ -192,6 +194,7 @@ def choose(estimator: AbstractEstimator, data: Any, compared: Sequence[Candidate
     def train(candidate: Candidate, entries: Sequence[dict[str, Any]]) -> StateSpacePredictor:
         quiet = {"enable_progress_bar": False, "callbacks": None, "logger": False}
         found = of_candidate(estimator, candidate, None, **quiet)
+        found.totals = False  # of the increments that are compared
         found.earlier_effects = earlier if found.effects == CURVES else None
         return found.train(entries)
 
@@ -203,10 +206,10 @@ def choose(estimator: AbstractEstimator, data: Any, compared: Sequence[Candidate
 
 
 def _compared(estimator: AbstractEstimator, data: Any) -> ForecastTask:
-    """Return the series on which candidates are compared."""
+    """Return the series on which candidates are compared, as they are modelled."""
     seed = estimator.__init_args__["seed"]
     entries = data.sample(_CHOSEN_BY, seed) if isinstance(data, StreamedEntries) else list(data)
-    return ForecastTask("data", estimator.freq, estimator.prediction_length, 0, entries)
+    return ForecastTask("data", estimator.freq, estimator.prediction_length, 0, list(estimator.modelled(entries)))
 
 
 def left(estimator: AbstractEstimator, began: float) -> float | None:
@@ -233,5 +236,6 @@ def _with(estimator: Estimator, options: Mapping[str, Any], **arguments: Any) ->
     """Return an estimator with other options, those of the trainer among them, and without a preset."""
     own = {name: value for name, value in options.items() if name not in _OF_TRAINER}
     trainer = {name: value for name, value in options.items() if name in _OF_TRAINER}
-    given = {**estimator.__init_args__, "freq": estimator.freq, "preset": presets.NONE, **arguments, **own}
+    found = {"freq": estimator.freq, "totals": estimator.totals, "preset": presets.NONE}
+    given = {**estimator.__init_args__, **found, **arguments, **own}
     return type(estimator)(**{**given, "trainer_kwargs": {**estimator.trainer_kwargs, **trainer}})

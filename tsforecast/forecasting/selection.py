@@ -16,7 +16,6 @@ from tsforecast.forecasting.bursts import bursts
 from tsforecast.forecasting.candidates import Candidate, bursting, candidates, has_several, without_comparison
 from tsforecast.forecasting.pooling import pooled
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.totals import are_totals
 from tsforecast.forecasting.trials import (
     WEIGHTS,
     Train,
@@ -37,7 +36,6 @@ _OF_SEVERAL = (
     "several targets (covariates known in the past alone count as such): bank and issm have a model for each, with "
     "correlated errors, gls one system of all; scores are in units of each target's seasonal error"
 )
-_OF_TOTALS = "series hardly ever fall, as running totals: `tsforecast forecast` models their increments, and is better"
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def select(
         first = without_comparison(task) if compared is None else left[0]
         return _told(Selection(first, (), _too_short(task) if held_out is None else "there is no other"))
     trials, values = [], values_of(held_out)
-    notes = [_OF_SEVERAL] * several + [_OF_TOTALS] * are_totals(task.entries)
+    notes = [_OF_SEVERAL] * several
     share, began = shares_of(held_out, values, weights), time.monotonic()
     for candidate in follow(left, "selection", len(left), "candidates"):  # which some may join meanwhile
         if trials and time_budget is not None and time.monotonic() - began > time_budget:

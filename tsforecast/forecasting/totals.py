@@ -19,6 +19,8 @@ from tsforecast.data.task import ForecastTask
 
 Array = NDArray[np.float64]
 
+SUMMED = "series hardly ever fall, as running totals: their increments are forecast, and summed"
+
 _CHANGES = 24  # that a series must have to be known as a total
 _FALLS, _RISES = 0.02, 3  # a share of its changes, at most: corrections; and how many rise, at least
 _OTHERS = 9  # totals for each series that falls
