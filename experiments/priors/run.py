@@ -34,7 +34,7 @@ from tsforecast.data import load_task
 from tsforecast.data.calendar.frequency import to_period
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.io.tensors import save_tensors
-from tsforecast.models.parts.bank_members import AbstractBankDynamics
+from tsforecast.models.parts.bank_dynamics import BankDynamics
 from tsforecast.models.parts.bank_prior import FOLDER, prior_of
 
 Entry = dict[str, Any]
@@ -230,7 +230,7 @@ def trained(unit: str, entries: list[Entry]) -> dict[str, Any]:
     options = {"seed": 0, "prior": "none", "trainer_kwargs": trainer}
     estimator = _WithoutMeans("bank", entries[0]["start"].freqstr, HORIZONS[unit], **options)
     dynamics = estimator.train_model(entries).trained_net.dynamics
-    assert isinstance(dynamics, AbstractBankDynamics)
+    assert isinstance(dynamics, BankDynamics)
     return prior_of(dynamics)
 
 

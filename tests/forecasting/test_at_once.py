@@ -13,7 +13,7 @@ from tsforecast import StateSpaceEstimator
 from tsforecast.data import read_task
 from tsforecast.forecasting import default_model, histories, lengths
 from tsforecast.models.parts import bank_prior
-from tsforecast.models.parts.bank_members import AbstractBankDynamics
+from tsforecast.models.parts.bank_dynamics import BankDynamics
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_an_issm_that_learns_stands_beside_the_bank_of_a_long_series_of_days(day
         torch.testing.assert_close(dynamics.log_weight.exp(), torch.tensor([0.5, 0.5]))
         dynamics = dynamics.members[0]
     assert predictor.direct == 0
-    assert isinstance(dynamics, AbstractBankDynamics)
+    assert isinstance(dynamics, BankDynamics)
     begun = bank_prior.prior_of(dynamics)
     assert known is not None
     assert all(torch.equal(begun["state"][name], value) for name, value in known["state"].items())
@@ -127,7 +127,7 @@ def test_series_of_hours_decide_by_their_own_past(days, direct):
     dynamics, known = predictor.prediction_net.dynamics, bank_prior.learnt("h")
     assert predictor.direct == direct
     assert known is not None
-    assert isinstance(dynamics, AbstractBankDynamics)
+    assert isinstance(dynamics, BankDynamics)
     begun = bank_prior.prior_of(dynamics)
     for name, value in known["state"].items():
         assert torch.equal(begun["state"][name], value)

@@ -17,13 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tsforecast.analysis.regression import (
-    Draws,
-    RegressionPrior,
-    draw,
-    sizes_of_controls,
-    sizes_of_growth,
-)
+from tsforecast.analysis.regression import Draws, RegressionPrior, draw, sizes_of_controls, sizes_of_growth
 from tsforecast.analysis.structures import Grid, StructuralModel, System
 from tsforecast.analysis.whitening import BLOCK, Ends, Past, columns_of, whiten
 from tsforecast.core.linalg import cholesky
@@ -36,11 +30,7 @@ _DF_NOTHING = 0.01
 
 
 def paths(
-    model: StructuralModel,
-    past: Past,
-    horizon: int,
-    num_samples: int,
-    generator: torch.Generator | None = None,
+    model: StructuralModel, past: Past, horizon: int, num_samples: int, generator: torch.Generator | None = None
 ) -> Float[Tensor, "series sample horizon"]:
     """Return joint paths of the steps behind the past, as they would have been.
 

@@ -156,10 +156,7 @@ def _without_last(entry: Mapping[str, Any], hidden: int) -> np.ndarray | None:
 
 
 def _frame(
-    predictor: StateSpacePredictor,
-    entry: Mapping[str, Any],
-    now: Parts | None,
-    was: Parts | None,
+    predictor: StateSpacePredictor, entry: Mapping[str, Any], now: Parts | None, was: Parts | None
 ) -> pd.DataFrame:
     assert now is not None
     length, horizon = np.shape(entry["target"])[-1], predictor.prediction_length

@@ -44,10 +44,7 @@ def labelled(cases: Sequence[Case], first: int, steps: int) -> dict[str, Any]:
 
 
 def tables_of(
-    cases: Sequence[Case],
-    actual: NDArray[np.float64],
-    without: NDArray[np.float64],
-    level: float,
+    cases: Sequence[Case], actual: NDArray[np.float64], without: NDArray[np.float64], level: float
 ) -> tuple[pd.DataFrame, Sums]:
     """Return effects by step, and the sums over the steps.
 

@@ -114,12 +114,7 @@ def _events(flagged: NDArray[np.bool_], length: int) -> NDArray[np.int64]:
 
 
 def _kinds(
-    account: Account,
-    target: int,
-    events: NDArray[np.int64],
-    missing: NDArray[np.bool_],
-    learn: int,
-    length: int,
+    account: Account, target: int, events: NDArray[np.int64], missing: NDArray[np.bool_], learn: int, length: int
 ) -> list[str]:
     """Return the kind of each step's event."""
     kinds = [""] * len(events)

@@ -34,10 +34,7 @@ _COLUMNS = (
 
 
 def news(
-    predictor: StateSpacePredictor,
-    before: Entries,
-    after: Entries,
-    columns: Columns | Mapping[str, Any] | None = None,
+    predictor: StateSpacePredictor, before: Entries, after: Entries, columns: Columns | Mapping[str, Any] | None = None
 ) -> pd.DataFrame:
     """Return why forecasts changed between two sets of data, with a row for each forecast step and each cause.
 

@@ -183,11 +183,7 @@ def _generator(predictor: StateSpacePredictor, seed: int) -> torch.Generator:
 
 
 def _past(
-    histories: Histories,
-    entries: list[dict[str, Any]],
-    last: int | None,
-    num_samples: int,
-    generator: torch.Generator,
+    histories: Histories, entries: list[dict[str, Any]], last: int | None, num_samples: int, generator: torch.Generator
 ) -> tuple[Regimes, list[int]]:
     """Return the regimes of a batch, and the number of steps of each series from its first value on."""
     prepared = list(histories.transform(iter(entries), is_train=True))

@@ -29,7 +29,13 @@ class BlockParts:
 
 @dataclasses.dataclass(frozen=True)
 class Component(abc.ABC):
-    """One additive part of an ISSM."""
+    """One additive part of an ISSM.
+
+    Attributes:
+        is_seasonal: Whether it has an index, the position of every step in a cycle.
+    """
+
+    is_seasonal = False
 
     @property
     @abc.abstractmethod
@@ -44,11 +50,6 @@ class Component(abc.ABC):
     @property
     def is_damped(self) -> bool:
         """Whether it has a damping, a factor in (0, 1) applied every step."""
-        return False
-
-    @property
-    def is_seasonal(self) -> bool:
-        """Whether it has an index, the position of every step in a cycle."""
         return False
 
     def emitted(self, index: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor | None]:

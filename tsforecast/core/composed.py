@@ -67,10 +67,6 @@ class ComposedTransition(AbstractByMoments):
         noise = concatenate([own.noise, self.rest.variance], -1, 1)
         return Move(own.slopes, mean, prior.cov, own.diagonal, matrix, noise, own.slope)
 
-    def joint(self, prior: Gaussian) -> JointMoments:
-        """Return the moments of the later state, and its covariance with the earlier one, by the dense form."""
-        return self.dense().joint(prior)
-
     def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the state moved on, with noise."""
         size, rest = self.structure.noise.shape[-1], self.rest
@@ -117,11 +113,6 @@ class ComposedEmission(AbstractLinearGaussian):
         column = first.read(cross[..., :size].mT) + _padded(first.noise.unsqueeze(-1), out)
         among = cross[..., size:] @ rest.matrix.mT + rest.noise + _padded(column.unsqueeze(-1), out)
         return mean, cross, among
-
-    def marginal(self, prior: Gaussian) -> Gaussian:
-        """Return the predictive density of the observation."""
-        mean, _, cov = self.joint(prior)
-        return Gaussian(mean, cov)
 
     def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return the belief after an update, for a single target by a scalar division and an outer product."""

@@ -116,10 +116,6 @@ class ISSMTransition(AbstractByMoments):
         batch = broadcast_shapes(moved.shape, added.shape)
         return moved.expand(batch).index_add(-2, place, added.expand(batch).index_select(-2, source))
 
-    def joint(self, prior: Gaussian) -> JointMoments:
-        """Return the moments of the later state, and its covariance with the earlier one, by the dense form."""
-        return self.dense().joint(prior)
-
     def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the state moved on, with noise."""
         mean = self.push(value.unsqueeze(-1)).squeeze(-1)

@@ -33,9 +33,10 @@ PREDICTED_VARIANCE = "the predictive variance of an observation"
 class AbstractLinearGaussian(abc.ABC):
     """A conditional p(b | a) = N(b; matrix a + offset, noise), with the two verbs that filtering is made of."""
 
-    @abc.abstractmethod
     def marginal(self, prior: Gaussian) -> Gaussian:
         """Return p(b), the prior over `a` pushed through."""
+        mean, _, cov = self.joint(prior)
+        return Gaussian(mean, cov)
 
     @abc.abstractmethod
     def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
@@ -68,7 +69,11 @@ class AbstractLinearGaussian(abc.ABC):
 
 
 class AbstractByMoments(AbstractLinearGaussian, abc.ABC):
-    """A conditional with a posterior by its joint moments."""
+    """A conditional with a posterior by its joint moments, and with these by the dense form unless it has others."""
+
+    def joint(self, prior: Gaussian) -> JointMoments:
+        """Return the mean of b, Cov(b, a), and the covariance of b."""
+        return self.dense().joint(prior)
 
     def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return p(a | b = value) and log p(value); see `condition`."""

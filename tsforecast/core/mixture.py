@@ -49,10 +49,9 @@ class GaussianMixture:
     def cdf(self, value: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Marginal distribution functions, sum_i w_i Phi((value - m_i) / sd_i)."""
         deviation = self.components.variance.sqrt()
-        return (self.log_weight.exp().unsqueeze(-1) * torch.special.ndtr(self._standard(value, deviation))).sum(0)
-
-    def _standard(self, value: Tensor, deviation: Tensor) -> Tensor:  # a component without variance is a step
-        return (value - self.components.mean) / deviation.clamp_min(torch.finfo(deviation.dtype).tiny)
+        # A component without variance is a step.
+        standard = (value - self.components.mean) / deviation.clamp_min(torch.finfo(deviation.dtype).tiny)
+        return (self.log_weight.exp().unsqueeze(-1) * torch.special.ndtr(standard)).sum(0)
 
     def quantile(self, level: float | Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Marginal quantiles: the roots of the distribution function, by bisection to the last digits.

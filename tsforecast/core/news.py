@@ -93,11 +93,7 @@ def news(
     tail = _Tail.of(system, prior, before, horizon, first)
     # Old data, then without what was withdrawn, then with what is new.
     start, whole, end = tail.means(before), tail.means(torch.where(common, after, torch.nan)), tail.means(after)
-    cells = {
-        "revised": common & (before != after),
-        "withdrawn": earlier & ~later,
-        "new": later & ~earlier,
-    }
+    cells = {"revised": common & (before != after), "withdrawn": earlier & ~later, "new": later & ~earlier}
     held = {
         "revised": (before, after, earlier),
         "withdrawn": (before, whole[: len(before)], earlier),

@@ -21,6 +21,8 @@ class Season(Component):
     factors: int
     name: str = "season"
 
+    is_seasonal = True  # the index is the active factor
+
     @property
     def size(self) -> int:
         """Return the number of seasonal factors; each of them is a state."""
@@ -30,11 +32,6 @@ class Season(Component):
     def noises(self) -> tuple[str, ...]:
         """Return one name: only the active factor moves."""
         return (self.name,)
-
-    @property
-    def is_seasonal(self) -> bool:
-        """Return True: the index is the active factor."""
-        return True
 
     def emitted(self, index: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the active factor."""
@@ -84,6 +81,8 @@ class Harmonics(Component):
     harmonics: int
     name: str = "harmonics"
 
+    is_seasonal = True
+
     @property
     def size(self) -> int:
         """Return the number of coefficients: two for each harmonic."""
@@ -93,11 +92,6 @@ class Harmonics(Component):
     def noises(self) -> tuple[str, ...]:
         """Return one name: all coefficients move alike."""
         return (self.name,)
-
-    @property
-    def is_seasonal(self) -> bool:
-        """Return True: the index is the position in the cycle."""
-        return True
 
     def basis(self, index: Tensor, like: Tensor) -> Tensor:
         """Return the weighted cosines of all harmonics, then the sines, (*index, state)."""

@@ -14,7 +14,7 @@ from tsforecast.core.composed import ComposedEmission, ComposedTransition
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.innovation import ISSMEmission, ISSMTransition, Move
 from tsforecast.core.kernels import structural
-from tsforecast.core.linalg import broadcast_shapes, check_factor
+from tsforecast.core.linalg import check_factor, concatenate
 from tsforecast.core.linear import PREDICTED_VARIANCE, AbstractLinearGaussian, DiagonalLinearGaussian
 
 
@@ -102,7 +102,7 @@ def _parts(
         # The program observes one number.
         if not isinstance(beside, DiagonalLinearGaussian) or beside.offset.shape[-1] != 1:
             return None
-        row = _beside(reading.row(), beside.matrix[..., 0, :])
+        row = concatenate([reading.row(), beside.matrix[..., 0, :]], -1, 1)
         variance, offset = reading.noise + beside.variance[..., 0], reading.offset + beside.offset[..., 0]
     else:
         return None
@@ -111,8 +111,3 @@ def _parts(
     if moved is None or not moved.is_served(row, variance, offset, value, observed=observed):
         return None
     return _Parts(moved, row, (row * moved.mean).sum(-1) + offset, variance)
-
-
-def _beside(first: Tensor, rest: Tensor) -> Tensor:
-    batch = broadcast_shapes(first.shape[:-1], rest.shape[:-1])
-    return torch.cat([first.expand(*batch, -1), rest.expand(*batch, -1)], -1)

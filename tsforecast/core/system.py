@@ -11,11 +11,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian, map_tensors, register_record, unbind
 from tsforecast.core.kernels import chain as compiled
-from tsforecast.core.linalg import (
-    broadcast_shapes,
-    matvec,
-    symmetrise,
-)
+from tsforecast.core.linalg import broadcast_shapes, concatenate, matvec, symmetrise
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.series import elementwise
 from tsforecast.core.series.blocks import Blocks, condition_on_blocks
@@ -270,10 +266,10 @@ class LinearSystem(AbstractLinearSystem):
         # Symmetric: the other half is turned.
         full = [[noises[s][u] if u <= s else noises[u][s].mT for u in range(length)] for s in range(length)]
         return Blocks(
-            matrix=_cat(rows, -2, event_ndim=2),
-            offset=_cat(offsets, -1, event_ndim=1),
-            noise=_cat([_cat(row, -1, event_ndim=2) for row in full], -2, event_ndim=2),
-            cross=_cat([x.mT for x in crosses], -2, event_ndim=2),
+            matrix=concatenate(rows, -2, 2),
+            offset=concatenate(offsets, -1, 1),
+            noise=concatenate([concatenate(row, -1, 2) for row in full], -2, 2),
+            cross=concatenate([x.mT for x in crosses], -2, 2),
             transition=phi,
             state_offset=shift,
             state_noise=cov,
@@ -289,9 +285,3 @@ def _fold(x: Tensor, first: int, length: int, count: int) -> Tensor:
     if x.shape[0] == 1:
         return x.unsqueeze(0)
     return x[first : first + length * count].unflatten(0, (count, length))
-
-
-def _cat(parts: list[Tensor], dim: int, event_ndim: int) -> Tensor:
-    """Concatenate tensors along `dim`, after all dimensions before the last `event_ndim` are broadcast."""
-    batch = broadcast_shapes(*(p.shape[:-event_ndim] for p in parts))
-    return torch.cat([p.expand(*batch, *p.shape[-event_ndim:]) for p in parts], dim)

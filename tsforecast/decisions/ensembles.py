@@ -39,8 +39,6 @@ class BootstrapRewards(AbstractRetrainedRewards[Ensemble]):
     Where a training step takes some of the rounds, these are the same ones for all networks.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         network: With an output for each arm.
         mean: Weights of the first network; others begin with these and Gaussian noise of their size.
         members: Number of networks.
@@ -49,8 +47,6 @@ class BootstrapRewards(AbstractRetrainedRewards[Ensemble]):
         forgetting: By which older rounds count for less.
     """
 
-    arms: int
-    features: int
     network: LayerChain
     mean: Float[Tensor, " weight"]
     members: int = 10
@@ -118,8 +114,6 @@ class DropoutRewards(AbstractRetrainedRewards[Dropped]):
     Gal and Ghahramani (2016). All rows of a training step share what is dropped.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         network: With an output for each arm and at least one hidden layer.
         mean: Weights to begin with.
         probability: That a unit is dropped.
@@ -129,8 +123,6 @@ class DropoutRewards(AbstractRetrainedRewards[Dropped]):
         forgetting: By which older rounds count for less.
     """
 
-    arms: int
-    features: int
     network: LayerChain
     mean: Float[Tensor, " weight"]
     probability: float = 0.2

@@ -178,12 +178,9 @@ def linear(
         noise: Standard deviation of a reward.
         changes: Whether all weights are drawn anew in the middle.
     """
-    like = {"generator": generator, "dtype": torch.float64}
-    weights = torch.nn.functional.normalize(torch.randn(2, arms, features, **like), dim=-1)
-    contexts = torch.randn(steps, features, **like)
-    late = (torch.arange(steps) >= steps // 2) & changes
-    expected = torch.where(late.unsqueeze(-1), contexts @ weights[1].T, contexts @ weights[0].T)
-    return Environment(contexts, expected + noise * torch.randn(steps, arms, **like), expected)
+    contexts, expected = _scores(steps, generator, arms, features, changes)
+    drawn = torch.randn(steps, arms, generator=generator, dtype=torch.float64)
+    return Environment(contexts, expected + noise * drawn, expected)
 
 
 def wheel(
@@ -243,13 +240,19 @@ def clicks(
     """
     if not 0 < rate < 1:
         raise ValueError(f"expected rate to be between 0 and 1, got {rate}")
+    contexts, logits = _scores(steps, generator, arms, features, changes)
+    expected = torch.sigmoid(logits + math.log(rate / (1 - rate)))  # around the rate for a context in the middle
+    drawn = torch.rand(steps, arms, generator=generator, dtype=torch.float64)
+    return Environment(contexts, (drawn < expected).double(), expected)
+
+
+def _scores(steps: int, generator: torch.Generator, arms: int, features: int, changes: bool) -> tuple[Tensor, Tensor]:
+    """Return Gaussian contexts, and their products with weights of length one, others of these in the second half."""
     like = {"generator": generator, "dtype": torch.float64}
     weights = torch.nn.functional.normalize(torch.randn(2, arms, features, **like), dim=-1)
     contexts = torch.randn(steps, features, **like)
     late = (torch.arange(steps) >= steps // 2) & changes
-    logits = torch.where(late.unsqueeze(-1), contexts @ weights[1].T, contexts @ weights[0].T)
-    expected = torch.sigmoid(logits + math.log(rate / (1 - rate)))  # around the rate for a context in the middle
-    return Environment(contexts, (torch.rand(steps, arms, **like) < expected).double(), expected)
+    return contexts, torch.where(late.unsqueeze(-1), contexts @ weights[1].T, contexts @ weights[0].T)
 
 
 def _order(rows: int, steps: int, generator: torch.Generator) -> Tensor:

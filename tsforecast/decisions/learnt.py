@@ -11,15 +11,7 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.core.torch_internals import normal
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
-from tsforecast.decisions.rewards import (
-    AbstractRewards,
-    ArmRewards,
-    Context,
-    Interactions,
-    Reward,
-    above_zero,
-    learn_in_turn,
-)
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward, above_zero
 from tsforecast.learners.gaussian_learner import GaussianLearner
 from tsforecast.learners.memory.memory_learner import Remembered
 from tsforecast.learners.networks.network import AbstractNetwork
@@ -49,8 +41,6 @@ class LearntRewards(AbstractRewards[Centred]):
     device of the weights.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         learner: Over a network with one output; it has a field `mean`, and the drift is its own.
         encoding: From a context and an arm to inputs of the network.
         descent: By which weights are fitted to the warm-up.
@@ -58,8 +48,6 @@ class LearntRewards(AbstractRewards[Centred]):
             for beliefs with all covariances, of which weights are costly to draw.
     """
 
-    arms: int
-    features: int
     learner: AbstractNetworkLearner[Any]
     encoding: AbstractEncoding
     descent: Descent = Descent()
@@ -75,7 +63,7 @@ class LearntRewards(AbstractRewards[Centred]):
         inputs = self.encoding.pulled(seen.contexts, seen.arms).to(state.origin.device)
         fit = Fit(self.learner.network, inputs, seen.rewards.to(inputs.device))
         origin = self.descent.fit(fit, state.origin, generator)
-        return learn_in_turn(self, Centred(origin, around(self.learner, origin).init()), seen, generator)
+        return super().warm_up(Centred(origin, around(self.learner, origin).init()), seen, generator)
 
     def learn(self, state: Centred, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Centred:
         """Drift and update of the learner."""
@@ -103,14 +91,10 @@ class LearntRewards(AbstractRewards[Centred]):
         """Return the outputs, and their standard deviations in the linearised network."""
         return expect_rewards(self.learner, state.belief, self.encoding.each(context).to(state.origin.device), spread)
 
-    def draw(self, state: Centred, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Return the outputs of a network with drawn weights, or drawn outputs of the linearised one."""
-        return self.sample(state, context, 1, generator)[0]
-
     def sample(
         self, state: Centred, context: Context, number: int, generator: torch.Generator
     ) -> Float[Tensor, "draw arm"]:
-        """Draw several times at once."""
+        """Return the outputs of networks with drawn weights, or drawn outputs of the linearised one."""
         inputs = self.encoding.each(context).to(state.origin.device)
         return draw_rewards(self.learner, state.belief, inputs, generator, number, self.draws_outputs)
 

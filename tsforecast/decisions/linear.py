@@ -9,14 +9,7 @@ from torch import Tensor
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import cholesky, symmetrise
 from tsforecast.decisions.buffer import Buffer
-from tsforecast.decisions.rewards import (
-    AbstractIndependentRewards,
-    ArmRewards,
-    Context,
-    Interactions,
-    Reward,
-    learn_in_turn,
-)
+from tsforecast.decisions.rewards import AbstractIndependentRewards, ArmRewards, Context, Interactions, Reward
 from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.conjugate import ConjugateRegression, NormalInverseGamma
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
@@ -31,8 +24,6 @@ class LinearRewards(AbstractIndependentRewards[Heads]):
     Riquelme et al. (2018); "Efficient Online Bayesian Inference for Neural Bandits", section 2.1.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         variance: Of each weight in the prior, in units of the noise variance.
         shape: Of the prior over the noise variance.
         rate: Of the prior over the noise variance.
@@ -40,8 +31,6 @@ class LinearRewards(AbstractIndependentRewards[Heads]):
             evidence on the noise, too.
     """
 
-    arms: int
-    features: int
     variance: float = 4.0
     shape: float = 6.0
     rate: float = 6.0
@@ -54,10 +43,6 @@ class LinearRewards(AbstractIndependentRewards[Heads]):
     def _regression(self) -> ConjugateRegression:
         return regression(self.features + 1, self.variance, self.shape, self.rate)
 
-    def warm_up(self, state: Heads, seen: Interactions, generator: torch.Generator) -> Heads:
-        """Learn from the rewards in turn."""
-        return learn_in_turn(self, state, seen, generator)
-
     def learn(self, state: Heads, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Heads:
         """Move all arms by the drift, and condition the one that was pulled."""
         heads = [self._drifted(head) for head in state]
@@ -65,7 +50,7 @@ class LinearRewards(AbstractIndependentRewards[Heads]):
         return tuple(heads)
 
     def rescale(self, state: Heads, shift: float, scale: float) -> Heads:
-        """Return what the rewards in their new units would have made of the prior."""
+        """Return the heads that the rewards in their new units would have made of the prior."""
         return rescale_heads(state, self.variance, self.rate, shift, scale)
 
     def _drifted(self, head: NormalInverseGamma) -> NormalInverseGamma:
@@ -87,16 +72,12 @@ class WindowRewards(AbstractIndependentRewards[Buffer]):
     """`LinearRewards` given the last rounds alone: the plain way to follow a drift.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         window: Rounds that count.
         variance: Of each weight in the prior, in units of the noise variance.
         shape: Of the prior over the noise variance.
         rate: Of the prior over the noise variance.
     """
 
-    arms: int
-    features: int
     window: int = 500
     variance: float = 4.0
     shape: float = 6.0
@@ -105,10 +86,6 @@ class WindowRewards(AbstractIndependentRewards[Buffer]):
     def init(self, generator: torch.Generator) -> Buffer:
         """Return an empty window."""
         return Buffer.empty(self.window, self.features, torch.float64)
-
-    def warm_up(self, state: Buffer, seen: Interactions, generator: torch.Generator) -> Buffer:
-        """Keep the last rewards."""
-        return learn_in_turn(self, state, seen, generator)
 
     def learn(self, state: Buffer, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Buffer:
         """Add the round, and let the oldest go where the window is full."""

@@ -8,14 +8,7 @@ import torch
 from torch import nn
 
 from tsforecast.decisions.linear import with_one
-from tsforecast.decisions.rewards import (
-    AbstractIndependentRewards,
-    ArmRewards,
-    Context,
-    Interactions,
-    Reward,
-    learn_in_turn,
-)
+from tsforecast.decisions.rewards import AbstractIndependentRewards, ArmRewards, Context, Reward
 from tsforecast.learners.batch.batch_posterior import AbstractBatchPosterior
 from tsforecast.learners.batch.expectation_propagation import EP
 from tsforecast.learners.batch.refitted import Refitted, RefittedLearner
@@ -34,8 +27,6 @@ class LogisticRewards(AbstractIndependentRewards[Beliefs]):
     where these are few (McKenzie et al. 2020), a Laplace bandit with `Laplace` (Chapelle and Li 2011).
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         variance: Of each weight in the prior.
         batch: How all rewards of an arm are fitted.
         at: Numbers of rewards of an arm after which they are.
@@ -46,8 +37,6 @@ class LogisticRewards(AbstractIndependentRewards[Beliefs]):
 
     binary: ClassVar[bool] = True
 
-    arms: int
-    features: int
     variance: float = 1.0
     batch: AbstractBatchPosterior = dataclasses.field(default_factory=lambda: EP(schedule="parallel", tolerance=1e-4))
     at: tuple[int, ...] = ()
@@ -80,10 +69,6 @@ class LogisticRewards(AbstractIndependentRewards[Beliefs]):
     def init(self, generator: torch.Generator) -> Beliefs:
         """Return the prior of each arm."""
         return (self._learner.init(),) * self.arms
-
-    def warm_up(self, state: Beliefs, seen: Interactions, generator: torch.Generator) -> Beliefs:
-        """Learn from the rewards in turn."""
-        return learn_in_turn(self, state, seen, generator)
 
     def learn(self, state: Beliefs, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> Beliefs:
         """Move all arms by the drift, and update the one that was pulled."""

@@ -1,7 +1,6 @@
 """Logs of decisions in tables: contexts, arms, rewards, propensities, and the arms that could be chosen."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -95,7 +94,8 @@ def read_log(data: str | Path, columns: LogColumns, missing: str = "refuse") -> 
         policy = [f"{columns.policy}{name}" for name in names]
         if absent := [name for name in policy if name not in frame.columns]:
             raise ValueError(f"{path}: expected a probability of every arm, got no column {', '.join(absent)}")
-    _expect_two(path, names)
+    if len(names) < 2:
+        raise ValueError(f"{path}: expected at least two arms, got {', '.join(names) or 'none'}")
     place = {name: number for number, name in enumerate(names)}
     features = frame.drop(columns=[*given, *policy, columns.propensity + ERROR], errors="ignore")
     contexts = features_of(path, features)
@@ -109,11 +109,6 @@ def read_log(data: str | Path, columns: LogColumns, missing: str = "refuse") -> 
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return Log(rounds, tuple(names), _normalised(path, frame, policy) if policy else None)
-
-
-def _expect_two(path: Path, names: Sequence[str]) -> None:
-    if len(names) < 2:
-        raise ValueError(f"{path}: expected at least two arms, got {', '.join(names) or 'none'}")
 
 
 def _normalised(path: Path, frame: pd.DataFrame, columns: list[str]) -> Tensor:

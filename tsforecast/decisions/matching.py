@@ -11,12 +11,7 @@ from tsforecast.core.linalg import symmetrise
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import rescale_outputs
 from tsforecast.decisions.fitting import Descent, gradient_step
-from tsforecast.decisions.linear import (
-    Heads,
-    expect_heads,
-    fit_heads,
-    regression,
-)
+from tsforecast.decisions.linear import Heads, expect_heads, fit_heads, regression
 from tsforecast.decisions.neural_linear import NeuralLinear, hidden
 from tsforecast.decisions.retrained import fit_to
 from tsforecast.decisions.rewards import AbstractIndependentRewards, ArmRewards, Context, Interactions, Reward
@@ -49,8 +44,6 @@ class MatchedRewards(AbstractIndependentRewards[Matched]):
     network's own head, and the heads are fitted to the memory.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         network: With an output for each arm and at least one hidden layer.
         mean: Weights to begin with.
         memory: Rounds that are remembered for each arm.
@@ -65,8 +58,6 @@ class MatchedRewards(AbstractIndependentRewards[Matched]):
         forgetting: By which older rounds count for less, the more rounds there were since, of whatever arm.
     """
 
-    arms: int
-    features: int
     network: LayerChain
     mean: Float[Tensor, " weight"]
     memory: int = 100

@@ -10,13 +10,7 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.buffer import History
 from tsforecast.decisions.encoding import rescale_outputs
 from tsforecast.decisions.fitting import Descent
-from tsforecast.decisions.linear import (
-    Heads,
-    expect_heads,
-    fit_heads,
-    regression,
-    rescale_heads,
-)
+from tsforecast.decisions.linear import Heads, expect_heads, fit_heads, regression, rescale_heads
 from tsforecast.decisions.retrained import AbstractRetrainedRewards, AbstractTrained, fit_to
 from tsforecast.decisions.rewards import AbstractIndependentRewards, ArmRewards, Context, Reward
 from tsforecast.learners.conjugate import ConjugateRegression
@@ -48,8 +42,6 @@ class NeuralLinearRewards(AbstractIndependentRewards[NeuralLinear], AbstractRetr
     `Greedy` over `head="network"` is neural-greedy.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         network: With an output for each arm and at least one hidden layer.
         mean: Weights to begin with.
         memory: Rounds that are remembered; 0 for all.
@@ -62,8 +54,6 @@ class NeuralLinearRewards(AbstractIndependentRewards[NeuralLinear], AbstractRetr
         head: "exact" for the regressions, or "network" for the outputs of the network itself, without spread.
     """
 
-    arms: int
-    features: int
     network: LayerChain
     mean: Float[Tensor, " weight"]
     memory: int = 0

@@ -16,7 +16,7 @@ from tsforecast.learners.networks.layer_chain import LayerChain
 
 
 class AbstractTrained(abc.ABC):
-    """A record of what was trained.
+    """A record of a training.
 
     Attributes:
         history: Rounds of the training, and those since.

@@ -85,8 +85,9 @@ class ArmRewards:
         return float(weight / 2 @ stats.t.sf((seen - mean) / scale, dof))
 
 
+@dataclasses.dataclass(frozen=True)
 class AbstractRewards(abc.ABC, Generic[State]):
-    """A model of the rewards of all arms: settings are fields, the state goes in and comes out.
+    """A model of the rewards of all arms: settings are fields, these two first; the state goes in and comes out.
 
     States are pytrees of tensors, and numbers of steps are among them as tensors, too.
 
@@ -109,15 +110,17 @@ class AbstractRewards(abc.ABC, Generic[State]):
             generator: Of random weights, where the model has some.
         """
 
-    @abc.abstractmethod
     def warm_up(self, state: State, seen: Interactions, generator: torch.Generator) -> State:
-        """Return the state after a warm-up with arms pulled in turn.
+        """Return the state after a warm-up with arms pulled in turn; by default each reward is learnt from.
 
         Args:
             state: That of `init`.
             seen: All that was paid.
             generator: Of random numbers, where the model draws some.
         """
+        for context, arm, reward in zip(seen.contexts, seen.arms.tolist(), seen.rewards, strict=True):
+            state = self.learn(state, context, arm, reward, generator)
+        return state
 
     @abc.abstractmethod
     def learn(self, state: State, context: Context, arm: int, reward: Reward, generator: torch.Generator) -> State:
@@ -154,15 +157,17 @@ class AbstractRewards(abc.ABC, Generic[State]):
             spread: Whether standard deviations are wanted; without, they may be zeros, which is faster.
         """
 
-    @abc.abstractmethod
     def draw(self, state: State, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
         """Return expected rewards for one draw of all that is uncertain (Thompson 1933).
+
+        A model has this method or `sample` of its own: each is made of the other.
 
         Args:
             state: After what was learnt.
             context: Of the round.
             generator: Of the draw.
         """
+        return self.sample(state, context, 1, generator)[0]
 
     def sample(
         self, state: State, context: Context, number: int, generator: torch.Generator
@@ -192,10 +197,6 @@ class AbstractRewards(abc.ABC, Generic[State]):
 class AbstractIndependentRewards(AbstractRewards[State]):
     """Rewards with the laws that `expect` returns, independent for each arm: as good to draw from as all weights."""
 
-    def draw(self, state: State, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Draw from the law of each arm."""
-        return self.sample(state, context, 1, generator)[0]
-
     def sample(
         self, state: State, context: Context, number: int, generator: torch.Generator
     ) -> Float[Tensor, "draw arm"]:
@@ -210,10 +211,3 @@ class AbstractIndependentRewards(AbstractRewards[State]):
 def above_zero(mean: float, sd: float) -> float:
     """Return the probability that a Gaussian is at least 0."""
     return 0.5 * math.erfc(-mean / (sd * math.sqrt(2))) if sd > 0 else float(mean >= 0)
-
-
-def learn_in_turn(model: AbstractRewards[State], state: State, seen: Interactions, generator: torch.Generator) -> State:
-    """Return the state after all rounds, one after the other: the warm-up of models that learn by the step."""
-    for context, arm, reward in zip(seen.contexts, seen.arms.tolist(), seen.rewards, strict=True):
-        state = model.learn(state, context, arm, reward, generator)
-    return state

@@ -20,8 +20,6 @@ class SteinRewards(AbstractRewards[Particles]):
     A draw is the output of one particle, picked at random; the spread is that between particles.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         learner: Over a network with one output; its steps are those of a round, its data fade by its forgetting.
         encoding: From a context and an arm to inputs of the network.
         warm_up_steps: Steps on the rewards of the warm-up.
@@ -30,8 +28,6 @@ class SteinRewards(AbstractRewards[Particles]):
         ValueError: If the steps are negative.
     """
 
-    arms: int
-    features: int
     learner: SteinLearner
     encoding: AbstractEncoding
     warm_up_steps: int = 500
@@ -75,15 +71,10 @@ class SteinRewards(AbstractRewards[Particles]):
         outputs = self.learner.outputs(state, self._each(context))[..., 0]
         return ArmRewards(outputs.mean(0), outputs.std(0, correction=0))  # one particle has no spread
 
-    def draw(self, state: Particles, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Return the outputs of one particle."""
-        weights = self.learner.sample(state, 1, generator)[0]
-        return self.learner.network(weights, self._each(context))[:, 0]
-
     def sample(
         self, state: Particles, context: Context, number: int, generator: torch.Generator
     ) -> Float[Tensor, "draw arm"]:
-        """Draw several particles at once."""
+        """Return the outputs of some particles."""
         weights = self.learner.sample(state, number, generator)
         return outputs_of(self.learner.network, weights, self._each(context))
 

@@ -11,7 +11,7 @@ from tsforecast.core.gaussian import register_record
 from tsforecast.decisions.encoding import AbstractEncoding, rescale_outputs
 from tsforecast.decisions.fitting import Descent, Fit
 from tsforecast.decisions.learnt import draw_rewards, expect_rewards
-from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward, learn_in_turn
+from tsforecast.decisions.rewards import AbstractRewards, ArmRewards, Context, Interactions, Reward
 from tsforecast.learners.beliefs.family import AbstractFamily
 from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.drift import AbstractDrift, NoDrift
@@ -45,8 +45,6 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
     of that descent differ most. Then the warm-up is learnt from in the subspace, too, as in algorithm 2.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         network: With one output.
         mean: Weights that the descent begins with.
         encoding: From a context and an arm to inputs of the network.
@@ -59,8 +57,6 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
         descent: By which weights are fitted to the warm-up; it has at least `dim` steps.
     """
 
-    arms: int
-    features: int
     network: AbstractNetwork
     mean: Float[Tensor, " weight"]
     encoding: AbstractEncoding
@@ -102,7 +98,7 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
         iterates = self.descent.iterates(Fit(self.network, inputs, seen.rewards), state.origin, generator, every=1)
         basis = basis_of_iterates(iterates, self._dim) if self.iterated else state.basis
         belief = self._learner(iterates[-1], basis).init()  # around the fitted weights, which are the origin
-        return learn_in_turn(self, InSubspace(iterates[-1], basis, belief), seen, generator)
+        return super().warm_up(InSubspace(iterates[-1], basis, belief), seen, generator)
 
     def learn(
         self, state: InSubspace, context: Context, arm: int, reward: Reward, generator: torch.Generator
@@ -125,14 +121,9 @@ class SubspaceRewards(AbstractRewards[InSubspace]):
         learner = self._learner(state.origin, state.basis)
         return expect_rewards(learner, state.belief, self.encoding.each(context), spread)
 
-    def draw(self, state: InSubspace, context: Context, generator: torch.Generator) -> Float[Tensor, " arm"]:
-        """Return the outputs of a network with drawn coordinates."""
-        learner = self._learner(state.origin, state.basis)
-        return draw_rewards(learner, state.belief, self.encoding.each(context), generator)[0]
-
     def sample(
         self, state: InSubspace, context: Context, number: int, generator: torch.Generator
     ) -> Float[Tensor, "draw arm"]:
-        """Draw several times at once."""
+        """Return the outputs of networks with drawn coordinates."""
         learner = self._learner(state.origin, state.basis)
         return draw_rewards(learner, state.belief, self.encoding.each(context), generator, number)

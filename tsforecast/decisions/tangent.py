@@ -41,8 +41,6 @@ class TangentRewards(AbstractIndependentRewards[Tangent], AbstractRetrainedRewar
     sum (f - r)^2 / 2 + m lam |theta - theta_0|^2 / 2 over all rounds.
 
     Attributes:
-        arms: How many there are.
-        features: Of a context.
         network: With one output.
         mean: Weights theta_0.
         encoding: From a context and an arm to inputs of the network.
@@ -55,8 +53,6 @@ class TangentRewards(AbstractIndependentRewards[Tangent], AbstractRetrainedRewar
         forgetting: Part of the evidence that is forgotten in a round.
     """
 
-    arms: int
-    features: int
     network: AbstractNetwork
     mean: Float[Tensor, " weight"]
     encoding: AbstractEncoding

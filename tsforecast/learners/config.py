@@ -48,11 +48,7 @@ DRIFTS: dict[str, Callable[[float], drifts.AbstractDrift] | None] = {
 }
 
 # Weights of outliers that take a threshold; "none" for the learner's own.
-WEIGHTS: dict[str, Callable[[float], AbstractWeight] | None] = {
-    "none": None,
-    "imq": InverseMultiquadric,
-    "gate": Gate,
-}
+WEIGHTS: dict[str, Callable[[float], AbstractWeight] | None] = {"none": None, "imq": InverseMultiquadric, "gate": Gate}
 
 
 @dataclasses.dataclass(frozen=True)

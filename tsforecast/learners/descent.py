@@ -10,9 +10,7 @@ from torch.distributions import Distribution
 from tsforecast.core.gaussian import register_record
 from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.evidence.pseudo_observation import Model, Points
-from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
-from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner, AbstractPointsLearner
 from tsforecast.learners.shapes import Inputs, Samples, Scalar, Weights
 
@@ -34,8 +32,6 @@ class GradientDescent(AbstractPointsLearner[Point]):
     """theta += rate grad log p(y | theta), one step for each observation.
 
     Attributes:
-        network: From inputs and weights to outputs.
-        likelihood: Of a target given outputs.
         mean: Weights to begin with.
         rate: Length of a step.
 
@@ -43,8 +39,6 @@ class GradientDescent(AbstractPointsLearner[Point]):
         ValueError: If the rate is not positive.
     """
 
-    network: AbstractNetwork
-    likelihood: AbstractLikelihood
     mean: Weights
     rate: float = 0.01
 

@@ -14,9 +14,7 @@ from tsforecast.learners.beliefs.full import Full
 from tsforecast.learners.drift import AbstractDrift, BayesianForgetting, NoDrift
 from tsforecast.learners.evidence.estimators import AbstractEvidenceEstimator, Linearised
 from tsforecast.learners.evidence.pseudo_observation import Model, Near, Points
-from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
-from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner, AbstractPointsLearner
 from tsforecast.learners.rule import BONG, AbstractRule
 from tsforecast.learners.shapes import Inputs, Samples, Scalar, Weights
@@ -30,8 +28,6 @@ class GaussianLearner(AbstractPointsLearner[Any]):
     """A Gaussian belief over the weights of a network, conditioned on every observation.
 
     Attributes:
-        network: From inputs and weights to outputs.
-        likelihood: Of a target given outputs.
         mean: Weights to begin with.
         variance: Prior variance of each weight.
         family: Of the belief.
@@ -44,8 +40,6 @@ class GaussianLearner(AbstractPointsLearner[Any]):
         ValueError: If mean or variance do not fit the network.
     """
 
-    network: AbstractNetwork
-    likelihood: AbstractLikelihood
     mean: Weights
     variance: Weights
     family: AbstractFamily = dataclasses.field(default_factory=Full)

@@ -18,8 +18,9 @@ from tsforecast.learners.shapes import Inputs, Observed, Scalar, Target
 Belief = TypeVar("Belief")
 
 
+@dataclasses.dataclass(frozen=True)
 class AbstractNetworkLearner(AbstractLearner[Belief], Generic[Belief]):
-    """A learner over the weights of a network: a frozen dataclass that has these two among its fields.
+    """A learner over the weights of a network: a frozen dataclass that has these two as its first fields.
 
     Attributes:
         network: From inputs and weights to outputs.
@@ -31,14 +32,13 @@ class AbstractNetworkLearner(AbstractLearner[Belief], Generic[Belief]):
 
     def with_network(self, network: AbstractNetwork) -> "AbstractNetworkLearner[Belief]":
         """The same learner over another network with the same weights."""
-        settings: Any = self  # a dataclass, which only its subclasses are
-        return dataclasses.replace(settings, network=network)
+        return dataclasses.replace(self, network=network)
 
     @abc.abstractmethod
     def adopt(
         self, smaller: "AbstractNetworkLearner[Belief]", belief: Belief
     ) -> tuple["AbstractNetworkLearner[Belief]", Belief]:
-        """Goes on for a learner whose network had fewer inputs or outputs.
+        """Goes on for a learner over a network with fewer inputs or outputs.
 
         What the smaller one predicted stays as it was, where what is new has no influence: inputs of 0, and other
         outputs than those that there were.
@@ -57,7 +57,7 @@ class AbstractNetworkLearner(AbstractLearner[Belief], Generic[Belief]):
 
 
 class AbstractPointsLearner(AbstractNetworkLearner[Belief]):
-    """A learner that predicts points and learns from them in two parts, of which it makes updates and steps."""
+    """A learner with updates and steps made of two parts: it predicts points, and it learns from them."""
 
     @abc.abstractmethod
     def scored(self, belief: Belief, points: Points) -> tuple[Prediction, Any]:

@@ -151,9 +151,7 @@ class TimedGLSForecaster(AbstractForecaster[ExactInference]):
         at_least(1, unit=unit)
         inference = ExactInference(TimedGLSDynamics(data, state_dim), Units(data, scaling), training.objective)
         groups = ParameterGroups(
-            training.learning_rate,
-            matrices=TIMED_MATRICES,
-            matrix_learning_rate=training.matrix_learning_rate,
+            training.learning_rate, matrices=TIMED_MATRICES, matrix_learning_rate=training.matrix_learning_rate
         )
         super().__init__(data, (training, scaling), inference, groups)
         self.save_hyperparameters(ignore=RECORDS)

@@ -3,7 +3,6 @@
 import math
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian, LinearGaussian, LinearSystem
@@ -61,10 +60,6 @@ class GLSDynamics(AbstractLinearDynamics):
         initial = torch.cat([torch.full((state_dim,), -2.0), torch.full((own,), -0.5)])
         self.log_scales = SeriesParameters(initial, data.num_series, data.cardinality)
 
-    def stable_transition(self) -> Float[Tensor, "state state"]:
-        """Return the transition, divided by its largest singular value where that exceeds 1."""
-        return contracted(self.transition)
-
     def linear(self, time_slice: TimeSlice, series: Series, memory: Tensor | None = None) -> LinearModel:
         """Return the system of a time slice in scaled units, and the prior over the state before it."""
         first = None if self.issm is None else self.issm.linear(time_slice, series)
@@ -77,7 +72,7 @@ class GLSDynamics(AbstractLinearDynamics):
         # Else the variance of the first prediction is lost in float32.
         floor = 1e-5 * (self.emission.square() @ prior_variance)
         state_noise = torch.diag_embed(scales[:, : self.state_dim].square()).unsqueeze(0)
-        transition, state_noise = begun(time_slice, self.stable_transition()[None, None], state_noise)
+        transition, state_noise = begun(time_slice, contracted(self.transition)[None, None], state_noise)
         inputs = time_slice.dynamic_real
         zeros = scales.new_zeros(1, 1, 1)
         offsets = [zeros if x is None else inputs @ x.mT for x in (self.state_inputs, self.target_inputs)]

@@ -105,9 +105,7 @@ class RSGLSForecaster(AbstractForecaster[ParticleInference]):
     ) -> None:
         one_of(("encoder", "bootstrap"), proposal=dense.proposal)
         dynamics = SwitchingBases(
-            dense.bases(data, Auxiliary(data.num_targets), bool(training.linear_epochs)),
-            dense,
-            recurrence=recurrence,
+            dense.bases(data, Auxiliary(data.num_targets), bool(training.linear_epochs)), dense, recurrence=recurrence
         )
         inference = _inference(dynamics, Units(data, scaling), particles, training, dense.stable)
         super().__init__(data, (training, scaling, particles, dense), inference, dense_groups(training, _NETWORKS))

@@ -68,8 +68,9 @@ class AbstractDecoder(nn.Module, abc.ABC):
         return self.raw(next(self.layers.parameters()).new_zeros(self.auxiliary_dim))
 
     def log_inverse_scale(self) -> Float[Tensor, " target"]:
-        """Of the noise of the location's parameter, at the origin."""
-        return self.origin()[1]
+        """Of the noise of the location's parameter, at the origin; 0 where it is a logarithm or a logit."""
+        origin = self.origin()
+        return origin[1] if self.support == "real" else torch.zeros_like(origin[0])
 
     @abc.abstractmethod
     def log_prob(
@@ -91,14 +92,14 @@ class AbstractDecoder(nn.Module, abc.ABC):
     ) -> Float[Tensor, "*batch target"]:
         """Observations in scaled units."""
 
-    @abc.abstractmethod
     def mean(
         self,
         auxiliary: Float[Tensor, "*batch auxiliary"],
         location: Float[Tensor, "*#batch target"],
         scale: Float[Tensor, "*#batch target"],
     ) -> Float[Tensor, "*batch target"]:
-        """E[y_t | z_t] in scaled units."""
+        """E[y_t | z_t] in scaled units: the first output, unless a decoder has another."""
+        return self.raw(auxiliary)[0]
 
 
 def _scale(raw: Tensor) -> Tensor:
@@ -133,13 +134,9 @@ class GaussianDecoder(AbstractDecoder):
         mean, deviation = self.moments(auxiliary)
         return mean + deviation * normal(mean.shape, mean, generator)
 
-    def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """Return the mean: the first output."""
-        return self.raw(auxiliary)[0]
-
 
 class StudentTDecoder(AbstractDecoder):
-    """Mean, log inverse scale, and degrees of freedom above 2."""
+    """Mean, log inverse scale, and degrees of freedom above 2, so that there is a mean."""
 
     parameters_of_target = 3
 
@@ -162,10 +159,6 @@ class StudentTDecoder(AbstractDecoder):
         noise = normal(mean.shape, mean, generator)
         return mean + _scale(raw) * noise * gamma.clamp_min(1e-6).rsqrt()  # a gamma of few degrees may underflow to 0
 
-    def mean(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """The first output: there are more than two degrees of freedom."""
-        return self.raw(auxiliary)[0]
-
 
 def _freedom(raw: Tensor) -> Tensor:
     return 2.0 + nn.functional.softplus(raw.clamp(-10.0, 30.0))
@@ -179,10 +172,6 @@ class NegativeBinomialDecoder(AbstractDecoder):
 
     support = "counts"
     initial_log_inverse_scale = 0.0
-
-    def log_inverse_scale(self) -> Tensor:
-        """Of the logarithm of the count; the network speaks of the dispersion."""
-        return torch.zeros_like(self.origin()[0])
 
     def distribution(self, auxiliary: Tensor, location: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and dispersion of the counts."""
@@ -222,10 +211,6 @@ class BernoulliDecoder(AbstractDecoder):
     parameters_of_target = 1
     support = "unit"
     initial_log_inverse_scale = 0.0
-
-    def log_inverse_scale(self) -> Tensor:
-        """Return no scale: a logit is not observed."""
-        return torch.zeros_like(self.origin()[0])
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
         """Of the value in the units of the data."""

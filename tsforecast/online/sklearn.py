@@ -64,8 +64,7 @@ class BayesianOnlineClassifier(ClassifierMixin, AbstractMatrixLearner):
             X: Features of shape (row, feature); NaN is missing.
             y: Labels.
             classes: All there will ever be; needed the first time.
-            sample_weight: How often each row counts: one number, or one for each. The log-likelihood of a row is
-                multiplied by it. In the statistics rows count once; those that count 0 are left out.
+            sample_weight: As for `fit`.
 
         Raises:
             ValueError: If the data or a parameter are not as expected, or a label is not among the classes.
@@ -135,8 +134,7 @@ class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
         Args:
             X: Features of shape (row, feature); NaN is missing.
             y: Numbers.
-            sample_weight: How often each row counts: one number, or one for each. The log-likelihood of a row is
-                multiplied by it. In the statistics rows count once; those that count 0 are left out.
+            sample_weight: As for `BayesianOnlineClassifier.fit`.
 
         Raises:
             ValueError: If the data or a parameter are not as expected.
@@ -150,8 +148,7 @@ class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
         Args:
             X: Features of shape (row, feature); NaN is missing.
             y: Numbers.
-            sample_weight: How often each row counts: one number, or one for each. The log-likelihood of a row is
-                multiplied by it. In the statistics rows count once; those that count 0 are left out.
+            sample_weight: As for `fit`.
 
         Raises:
             ValueError: If the data or a parameter are not as expected.

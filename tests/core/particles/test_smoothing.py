@@ -90,14 +90,14 @@ def test_ancestors_weights_and_states_of_every_path(recurrent, decoded, missing,
         ).particles
     values, mask = values[at], None if mask is None else mask[at]
     filtered = particles.filter(system, start, values, mask, keep_history=True, generator=rng, first=first)
-    draw, log_weights, indices = backward._draw, [], []
+    draw, log_weights, indices = backward.draw_index, [], []
 
-    def record(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:
-        log_weights.append(log_weight)
-        indices.append(draw(log_weight, generator))
+    def record(mass: Tensor, dim: int, generator: torch.Generator | None) -> Tensor:
+        log_weights.append(mass.log())
+        indices.append(draw(mass, dim, generator))
         return indices[-1]
 
-    monkeypatch.setattr(backward, "_draw", record)
+    monkeypatch.setattr(backward, "draw_index", record)
     found = smooth(system, start, filtered.history, values, mask, num_samples=num_samples, generator=rng, first=first)
     assert len(log_weights) == len(values) + 1
     seen = torch.ones_like(values, dtype=torch.bool) if mask is None else mask

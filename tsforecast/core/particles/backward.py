@@ -15,7 +15,8 @@ from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.linalg import LOG_2PI, cholesky, log_det, mask_rows, matvec, symmetrise
 from tsforecast.core.linear import LinearGaussian
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
-from tsforecast.core.particles.state import ParticleState
+from tsforecast.core.particles.resampling import draw_index
+from tsforecast.core.particles.state import ParticleState, take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _backwards(
     """The drawn particles of every path from the last step to the first, and those before it."""
     last = map_tensors(lambda x: x[-1], history)
     # Given all data, the last step's weights are the filter's.
-    path = _take(last, _draw(last.log_weight.unsqueeze(0).expand(num_samples, -1, -1), generator))
+    path = take(last, draw_index(torch.softmax(last.log_weight, 0).expand(num_samples, -1, -1), 1, generator))
     # Nothing comes after the last step.
     later = _Later(torch.zeros_like(path.state.cov), torch.zeros_like(path.state.mean))
     yield path
@@ -80,7 +81,7 @@ def _backwards(
         time = first + step
         particles = initial if step == 0 else map_tensors(lambda x, at=step - 1: x[at], history)
         if system.has_one_past:  # a memory determines where it came from: nothing to draw
-            path = _take(particles, system.recall(particles, path.switch, time)[1].argmax(1))
+            path = take(particles, system.recall(particles, path.switch, time)[1].argmax(1))
             yield path
             continue
         mask = None if observed is None else observed[step]
@@ -88,26 +89,11 @@ def _backwards(
         conditional, log_prob = system.recall(particles, path.switch, time)
         log_weight = particles.log_weight + log_prob
         log_weight = log_weight + _integrate(particles.state, conditional, path.switch, later)
-        index = _draw(log_weight, generator)
+        index = draw_index(torch.softmax(log_weight, 1), 1, generator)
         if conditional is not None:  # the chosen particle's own recurrence now belongs to what comes later
-            later = _observe(_take(conditional, index), path.switch, None, later)
-        path = _take(particles, index)
+            later = _observe(take(conditional, index), path.switch, None, later)
+        path = take(particles, index)
         yield path
-
-
-def _draw(log_weight: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One of the particles (dimension 1) for every sample and series."""
-    cumulative = torch.softmax(log_weight, 1).cumsum(1)
-    shape = (log_weight.shape[0], 1, log_weight.shape[2])
-    uniform = torch.rand(shape, generator=generator, dtype=log_weight.dtype, device=log_weight.device)
-    # Scaled by the last sum, which rounds; a product may round up to it.
-    return (uniform * cumulative[:, -1:] >= cumulative).sum(1).clamp_max(log_weight.shape[1] - 1)
-
-
-def _take(record, index: Tensor):
-    """The record's (particle, series, ...) tensors at an index (sample, series)."""
-    series = torch.arange(index.shape[1], device=index.device)
-    return map_tensors(lambda x: x if x.ndim == 1 else x[index, series], record)  # `begun` is of the series
 
 
 def _observe(conditional: LinearGaussian, value: Tensor, observed: Tensor | None, later: _Later) -> _Later:

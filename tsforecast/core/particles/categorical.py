@@ -11,6 +11,7 @@ from tsforecast.core.gaussian import Gaussian, map_tensors
 from tsforecast.core.linear import LinearGaussian
 from tsforecast.core.particles.begun import choose
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, Regime
+from tsforecast.core.particles.resampling import draw_index
 from tsforecast.core.particles.state import ParticleState, initial_particles
 from tsforecast.core.stepping import step
 from tsforecast.core.torch_internals import is_transformed
@@ -33,6 +34,8 @@ class CategoricalSwitching(AbstractSwitchingSystem):
     parameters: Callable[[Tensor, int], Regime]
     optimal: bool = True
     active: Bool[Tensor, "time series"] | None = None
+
+    likelihood = None
 
     def begin(self, num_particles: int, prior: Gaussian) -> ParticleState:
         """Return particles before the first step, all alike."""
@@ -60,7 +63,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
             )
             joint = log_prior.movedim(-1, 0) + log_prob
             log_proposal = torch.log_softmax(joint.detach(), 0)  # the optimal proposal: p(s_t | s_{t-1}, y_t)
-            index = _categorical(log_proposal, generator)
+            index = draw_index(log_proposal.exp(), 0, generator)
             state = Gaussian(
                 _pick(states.mean.expand(*joint.shape, -1), index),
                 _pick(states.cov.expand(*joint.shape, -1, -1), index),
@@ -69,7 +72,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
             gain = _pick(joint, index) - _pick(log_proposal, index)
         else:
             log_proposal = log_prior.detach().movedim(-1, 0)
-            index = _categorical(log_proposal, generator)
+            index = draw_index(log_proposal.exp(), 0, generator)
             state, log_prob = self.condition(particles.state, eye[index], time, value, observed)
             # 0 in value: the weight p / pi of the sampled switch has a gradient.
             gain = log_prob + (log_prior - log_prior.detach()).gather(-1, index.unsqueeze(-1)).squeeze(-1)
@@ -115,10 +118,6 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         index = switch.argmax(-1)[:, None, :, None].expand(-1, log_prior.shape[0], -1, 1)
         return None, log_prior.expand(len(switch), *log_prior.shape).gather(-1, index).squeeze(-1)
 
-    def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
-        """Return the step that a switch chooses."""
-        return self.parameters(switch, time)
-
     def simulate_switch(
         self,
         particles: ParticleState,
@@ -129,24 +128,10 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         """Draw the next switch from the Markov chain."""
         log_prior = self.log_prior(particles, time)
         eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
-        return eye[_categorical(log_prior.movedim(-1, 0), generator)]
-
-    def simulate_value(
-        self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "particle series target"]:
-        """Return the value that was emitted with the state."""
-        return emitted
+        return eye[draw_index(log_prior.exp(), -1, generator)]
 
 
 def _pick(x: Tensor, index: Tensor) -> Tensor:
     """One of the first dimension, at an index of each element of the following ones."""
     index = index.reshape(1, *index.shape, *[1] * (x.ndim - 1 - index.ndim))
     return x.gather(0, index.expand(1, *x.shape[1:])).squeeze(0)
-
-
-def _categorical(log_prob: Tensor, generator: torch.Generator | None) -> Tensor:
-    """An index of the first dimension, by the inverse of the distribution function."""
-    cumulative = log_prob.exp().cumsum(0)
-    uniform = torch.rand(log_prob.shape[1:], generator=generator, dtype=log_prob.dtype, device=log_prob.device)
-    # Scaled by the last sum, which rounds; a product may round up to it.
-    return (uniform * cumulative[-1] >= cumulative).sum(0).clamp_max(len(log_prob) - 1)

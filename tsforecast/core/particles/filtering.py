@@ -6,6 +6,7 @@ only what `extend` returns. Dimensions are (particle, series, ...), all series a
 
 import abc
 import dataclasses
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,6 +16,7 @@ from tsforecast.core.gaussian import Gaussian, register_record
 from tsforecast.core.linalg import ADVICE, NotPositiveDefiniteError
 from tsforecast.core.linear import AbstractLinearGaussian, LinearGaussian
 from tsforecast.core.loop.scan import scan
+from tsforecast.core.particles.proposals import Likelihood
 from tsforecast.core.particles.resampling import GRADIENTS, resample
 from tsforecast.core.particles.state import ParticleState
 from tsforecast.core.torch_internals import is_transformed
@@ -44,10 +46,14 @@ class AbstractSwitchingSystem(abc.ABC):
     The time convention is that of `AbstractLinearSystem`; the first switch does not depend on x_0.
 
     Attributes:
+        parameters: (switch (*batch, switch), time) -> what it chooses; the batch ends with the series.
+        likelihood: p(y_t | z_t) of an auxiliary z_t that is emitted; None where y_t itself is.
         has_one_past: Whether a switch tells for certain which particle it came from.
         weighs: Whether particles of a series may differ in weight.
     """
 
+    parameters: Callable[[Tensor, int], Regime]
+    likelihood: Likelihood | None
     has_one_past: bool = False
     weighs: bool = True
 
@@ -93,9 +99,9 @@ class AbstractSwitchingSystem(abc.ABC):
             log p(s_t | s_{t-1}) for every pair of sample and particle.
         """
 
-    @abc.abstractmethod
     def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
         """Return the step that a switch chooses."""
+        return self.parameters(switch, time)
 
     @abc.abstractmethod
     def simulate_switch(
@@ -104,11 +110,11 @@ class AbstractSwitchingSystem(abc.ABC):
     ) -> Float[Tensor, "particle series switch"]:  # fmt: skip
         """s_t given s_{t-1} of the particles and x_{t-1}."""
 
-    @abc.abstractmethod
     def simulate_value(
         self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "particle series target"]:
-        """Return the observation, given a sample from the emission (the observation itself without an auxiliary)."""
+        """Return the observation, given a sample from the emission (the observation itself without a likelihood)."""
+        return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)
 
 
 @register_record

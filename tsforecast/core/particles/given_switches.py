@@ -39,11 +39,7 @@ def linear_given_switches(
 
 
 def given_paths(
-    system: AbstractSwitchingSystem,
-    drawn: list[ParticleState],
-    values: Tensor,
-    observed: Tensor | None,
-    first: int,
+    system: AbstractSwitchingSystem, drawn: list[ParticleState], values: Tensor, observed: Tensor | None, first: int
 ) -> tuple[LinearSystem, Gaussian, Tensor, Tensor]:
     """The linear system of every drawn path, with its data; the next switch is one more observation of a state.
 

@@ -153,10 +153,7 @@ def propose_diagonal(
     product = prior
     if proposal is not None:
         total = prior.variance + proposal.variance
-        gain, rest = (
-            prior.variance / total,
-            proposal.variance / total,
-        )
+        gain, rest = (prior.variance / total, proposal.variance / total)
         # As 1 - gain the rest would be 0 for a proposal that is very sure.
         if weight is not None:
             gain, rest = torch.where(weight.unsqueeze(-1), gain, 0.0), torch.where(weight.unsqueeze(-1), rest, 1.0)

@@ -120,10 +120,6 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         never = torch.full_like(distance, -1e9)
         return None, never.scatter(1, nearest, 0.0)
 
-    def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
-        """Return the step that a memory chooses."""
-        return self.parameters(switch, time)
-
     def simulate_switch(
         self,
         particles: ParticleState,
@@ -134,9 +130,3 @@ class RecurrentSwitching(AbstractSwitchingSystem):
         """Return the memory after the last emission of the particles."""
         assert particles.auxiliary is not None
         return self.memory(particles.switch, particles.auxiliary, time)
-
-    def simulate_value(
-        self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "particle series target"]:
-        """Draw through the likelihood where there is one."""
-        return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)

@@ -14,10 +14,7 @@ GRADIENTS = ("fivo", "stop-gradient")
 
 
 def resample(
-    particles: ParticleState,
-    threshold: float = 2.0,
-    gradient: str = "fivo",
-    generator: torch.Generator | None = None,
+    particles: ParticleState, threshold: float = 2.0, gradient: str = "fivo", generator: torch.Generator | None = None
 ) -> ParticleState:
     """Systematic resampling of series with an effective sample size below `threshold` times the particles.
 
@@ -57,3 +54,18 @@ def systematic_ancestors(
     # Where vmap has batched weights alone, this copies the points once.
     points = points + torch.zeros_like(cumulative[..., :1])
     return torch.searchsorted(cumulative, points, right=True).clamp_max(log_weight.shape[0] - 1).mT
+
+
+def draw_index(mass: Float[Tensor, "*shape"], dim: int, generator: torch.Generator | None = None) -> Int[Tensor, "..."]:
+    """Return indices of a dimension, by the inverse of the distribution function; each is independent of the others.
+
+    Args:
+        mass: Not negative; sums over the dimension are nearly 1.
+        dim: The dimension, which the result lacks.
+        generator: Of random numbers.
+    """
+    cumulative = mass.cumsum(dim)
+    last = cumulative.narrow(dim, mass.shape[dim] - 1, 1)
+    uniform = torch.rand(last.shape, generator=generator, dtype=mass.dtype, device=mass.device)
+    # Scaled by the last sum, which rounds; a product may round up to it.
+    return (uniform * last >= cumulative).sum(dim).clamp_max(mass.shape[dim] - 1)

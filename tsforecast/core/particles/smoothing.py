@@ -17,8 +17,8 @@ from tsforecast.core.linalg import matvec, symmetrise
 from tsforecast.core.particles.backward import draw_paths
 from tsforecast.core.particles.filtering import AbstractSwitchingSystem, filter
 from tsforecast.core.particles.given_switches import given_paths
-from tsforecast.core.particles.resampling import systematic_ancestors
-from tsforecast.core.particles.state import ParticleState, take
+from tsforecast.core.particles.prediction import draw
+from tsforecast.core.particles.state import ParticleState
 from tsforecast.core.system import LinearSystem
 
 
@@ -194,10 +194,8 @@ def _drawn_given(
     num_particles: int,
 ) -> tuple[list[ParticleState], tuple[LinearSystem, Gaussian, Tensor, Tensor]]:
     """Draw paths of switches given the known values, and return the linear system of each; see `sample_given`."""
-    weights = particles.log_weight.detach()
-    if len(weights) < num_particles:  # paths are drawn among the particles: few would give few paths
-        uniform = torch.rand(weights.shape[1], generator=generator, dtype=weights.dtype, device=weights.device)
-        particles = take(particles, systematic_ancestors(weights, uniform, num_particles))
+    if len(particles.log_weight) < num_particles:  # paths are drawn among the particles: few would give few paths
+        particles = draw(particles, num_particles, generator)
         weights = torch.full_like(particles.log_weight, -math.log(num_particles))
         particles = dataclasses.replace(particles, log_weight=weights)
     filtered = filter(system, particles, values, observed, keep_history=True, generator=generator, first=first)

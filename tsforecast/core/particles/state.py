@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tsforecast.core.gaussian import Gaussian, map_tensors, register_record
+from tsforecast.core.gaussian import Gaussian, Record, map_tensors, register_record
 from tsforecast.core.mixture import GaussianMixture
 
 
@@ -76,8 +76,8 @@ def initial_particles(
     )
 
 
-def take(particles: ParticleState, index: Int[Tensor, "sample series"]) -> ParticleState:
-    """The particles at an index of each series' own."""
+def take(record: Record, index: Int[Tensor, "sample series"]) -> Record:
+    """Particles, or another record of tensors (particle, series, ...), at an index of each series' own."""
     num_series = index.shape[1]
     flat = (index * num_series + torch.arange(num_series, device=index.device)).flatten()
 
@@ -86,4 +86,4 @@ def take(particles: ParticleState, index: Int[Tensor, "sample series"]) -> Parti
             return x
         return x.flatten(0, 1).index_select(0, flat).unflatten(0, index.shape)
 
-    return map_tensors(pick, particles)
+    return map_tensors(pick, record)

@@ -129,7 +129,7 @@ class GaussianSwitching(AbstractSwitchingSystem):
             state=state,
             log_weight=particles.log_weight + gain,
             recurrence=regime.recurrence,
-            switch_noise=_expand(regime.switch_noise, switch),
+            switch_noise=None if regime.switch_noise is None else regime.switch_noise.expand(switch.shape),
             auxiliary=auxiliary,
             begun=torch.ones_like(particles.begun),
         )
@@ -179,10 +179,6 @@ class GaussianSwitching(AbstractSwitchingSystem):
         nothing = torch.zeros_like(particles.log_weight).unsqueeze(0)  # the density is in the conditional
         return LinearGaussian(matrix, mean, torch.diag_embed(variance)), nothing
 
-    def regime(self, switch: Float[Tensor, "*batch switch"], time: int) -> Regime:
-        """Return the step that a switch chooses."""
-        return self.parameters(switch, time)
-
     def simulate_switch(
         self,
         particles: ParticleState,
@@ -195,13 +191,3 @@ class GaussianSwitching(AbstractSwitchingSystem):
         if matrix is not None:
             mean = mean + matvec(matrix, state)
         return mean + variance.sqrt() * normal(mean.shape, mean, generator)
-
-    def simulate_value(
-        self, emitted: Float[Tensor, "particle series emitted"], time: int, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "particle series target"]:
-        """Draw through the likelihood where there is one."""
-        return emitted if self.likelihood is None else self.likelihood.sample(emitted, time, generator)
-
-
-def _expand(x: Tensor | None, like: Tensor) -> Tensor | None:
-    return None if x is None else x.expand(like.shape)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.core.loop.scan import scan
+from tsforecast.core.particles.resampling import draw_index
 from tsforecast.core.torch_internals import is_transformed
 
 
@@ -258,18 +259,13 @@ def sample(
     filtered = filter(log_transition, log_density, belief, active)
     regimes = belief.shape[-1]
 
-    def drawn(log_prob: Float[Tensor, "sample series regime"]) -> Int[Tensor, "sample series"]:
-        cumulative = torch.softmax(log_prob, -1).cumsum(-1)
-        shape = (*log_prob.shape[:-1], 1)
-        uniform = torch.rand(shape, generator=generator, dtype=log_prob.dtype, device=log_prob.device)
-        return (uniform * cumulative[..., -1:] >= cumulative).sum(-1).clamp_max(regimes - 1)
-
-    state = drawn(filtered.belief.expand(num_samples, -1, -1))
+    state = draw_index(torch.softmax(filtered.belief, -1).expand(num_samples, -1, -1), -1, generator)
     path = []
     for step, joint in zip(reversed(range(len(log_density))), reversed(filtered.histories.unbind()), strict=True):
         path.append(state)
         pairs = joint.unflatten(-1, (regimes, regimes)).expand(num_samples, -1, -1, -1)
-        before = drawn(pairs.gather(-2, state[..., None, None].expand(-1, -1, 1, regimes)).squeeze(-2))
+        pairs = pairs.gather(-2, state[..., None, None].expand(-1, -1, 1, regimes)).squeeze(-2)
+        before = draw_index(torch.softmax(pairs, -1), -1, generator)
         state = before if active is None else torch.where(active[step], before, state)
     return torch.stack(path[::-1])
 

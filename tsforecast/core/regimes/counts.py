@@ -23,15 +23,8 @@ class SwitchingCounts:
     location: Float[Tensor, "time_or_1 #series regime"]
     dispersion: Float[Tensor, "#series regime"] | None = None
 
-    @property
-    def lags(self) -> int:
-        """Return 0, the number of values before a step that it depends on."""
-        return 0
-
-    @property
-    def memory(self) -> int:
-        """Return 1, the number of newest regimes that a step depends on."""
-        return 1
+    lags = 0  # values before a step that it depends on
+    memory = 1  # newest regimes that it depends on
 
     def log_density(self, values: Float[Tensor, "time series"]) -> Float[Tensor, "time series history"]:
         """Return log p(y_t | s_t) of every pair of regimes, the newer first.

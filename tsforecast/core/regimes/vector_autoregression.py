@@ -29,15 +29,12 @@ class SwitchingVectorAutoregression:
     coefficient: Float[Tensor, "#series regime target lagged"]
     factor: Float[Tensor, "#series regime target target"]
 
+    memory = 1  # newest regimes that a step depends on
+
     @property
     def lags(self) -> int:
         """Return L, the number of values before a step that it depends on."""
         return self.coefficient.shape[-1] // self.factor.shape[-1]
-
-    @property
-    def memory(self) -> int:
-        """Return 1, the number of newest regimes that a step depends on."""
-        return 1
 
     def log_density(self, values: Float[Tensor, "steps series target"]) -> Float[Tensor, "time series history"]:
         """Return log p(y_t | s_t, y_{t-1}, ...) of every pair of regimes, the newer first, from step L on.
@@ -113,10 +110,6 @@ class VectorCompanion(AbstractByMoments):
         """Return the predicted belief."""
         return self.dense().marginal(prior)
 
-    def joint(self, prior: Gaussian) -> JointMoments:
-        """Return the mean of the later state, its covariance with the earlier one, and its own."""
-        return self.dense().joint(prior)
-
     def sample(self, value: Given, generator: torch.Generator | None = None) -> Drawn:
         """Return the state moved on, with noise in its first entries."""
         mean = matvec(self.row, value) + self.offset
@@ -147,11 +140,6 @@ class FirstEntries(AbstractLinearGaussian):
 
     noise: Float[Tensor, "*#batch target"]
     num_states: int
-
-    def marginal(self, prior: Gaussian) -> Gaussian:
-        """Return the predictive density of the observation."""
-        mean, _, cov = self.joint(prior)
-        return Gaussian(mean, cov)
 
     def posterior(self, prior: Gaussian, value: Value, observed: Observed = None) -> Posterior:
         """Return the belief after an observation; rounding leaves no variance to known values."""

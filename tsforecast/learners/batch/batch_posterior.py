@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import cholesky, matvec, symmetrise
-from tsforecast.learners.batch.sites import AbstractSite
+from tsforecast.learners.batch.sites import AbstractSite, LogisticSite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +58,15 @@ class BatchPosterior:
     log_evidence: float
 
 
+@dataclasses.dataclass(frozen=True)
 class AbstractBatchPosterior(abc.ABC):
     """A way from prior and data to a Gaussian posterior. Settings only.
 
     Attributes:
-        site: Likelihood of x' theta.
+        site: Likelihood of x' theta, log-concave: there is one mode.
     """
 
-    site: AbstractSite
+    site: AbstractSite = dataclasses.field(default_factory=LogisticSite)
 
     def fit(
         self,

@@ -19,7 +19,7 @@ from tsforecast.learners.batch.batch_posterior import (
     parts,
     started,
 )
-from tsforecast.learners.batch.sites import AbstractSite, LogisticSite
+from tsforecast.learners.batch.sites import AbstractSite
 
 SCHEDULES = ("sequential", "parallel")
 # Of the old site that a parallel sweep keeps at least: all sites together would overshoot, and may not settle.
@@ -35,7 +35,6 @@ class EP(AbstractBatchPosterior):
     The log evidence is Minka's, too: at the fixed point it is stationary in all sites.
 
     Attributes:
-        site: Likelihood of x' theta.
         sweeps: Passes over the data at most.
         tolerance: Change of means and standard deviations, in standard deviations, at which it stops.
         damping: Part of the old site that is kept.
@@ -46,7 +45,6 @@ class EP(AbstractBatchPosterior):
         ValueError: If a setting is outside of its range.
     """
 
-    site: AbstractSite = dataclasses.field(default_factory=LogisticSite)
     sweeps: int = 50
     tolerance: float = 1e-6
     damping: float = 0.0
@@ -132,12 +130,7 @@ class ADF(AbstractBatchPosterior):
 
     It is the first sweep of `EP`, and what the learner `adf` does one observation after the other. Points that have a
     site to start from stay as they are.
-
-    Attributes:
-        site: Likelihood of x' theta.
     """
-
-    site: AbstractSite = dataclasses.field(default_factory=LogisticSite)
 
     def _fit(
         self, prior: Gaussian, inputs: Tensor, target: Tensor, sites: Sites, counts: Tensor | None, old: int

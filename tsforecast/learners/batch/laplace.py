@@ -14,7 +14,7 @@ from tsforecast.learners.batch.batch_posterior import (
     change_between,
     log_volume_ratio,
 )
-from tsforecast.learners.batch.sites import AbstractSite, LogisticSite
+from tsforecast.learners.batch.sites import AbstractSite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +27,10 @@ class Laplace(AbstractBatchPosterior):
     which counts them twice.
 
     Attributes:
-        site: Likelihood of x' theta, log-concave: the mode is unique.
         steps: Newton steps at most.
         tolerance: Of a step, in standard deviations, at which it stops.
     """
 
-    site: AbstractSite = dataclasses.field(default_factory=LogisticSite)
     steps: int = 100
     tolerance: float = 1e-9
 

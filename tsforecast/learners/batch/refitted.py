@@ -55,11 +55,10 @@ class RefittedLearner(AbstractPartlyGaussian[Refitted]):
 
     FAB-COST of McKenzie et al. (2020, algorithm 5) is this with EP at a few steps. With a memory, a point that leaves
     it stays in the belief by the site that it had, as every point does in assumed density filtering. It runs in a plain
-    loop: what is kept grows, so that neither `vmap` nor a compiled loop takes it.
+    loop: what is kept grows, so that neither `vmap` nor a compiled loop takes it. The network has one output, linear in
+    the weights. The likelihood is of predictions; updates take that of the site of `batch`.
 
     Attributes:
-        network: One output, linear in the weights.
-        likelihood: Of predictions; updates take that of the site of `batch`.
         mean: Weights to begin with.
         variance: Prior variance of each weight.
         batch: How all data are fitted.
@@ -73,8 +72,6 @@ class RefittedLearner(AbstractPartlyGaussian[Refitted]):
         ValueError: If the network is not linear, a number is outside of its range, or weights drift otherwise.
     """
 
-    network: AbstractNetwork
-    likelihood: AbstractLikelihood
     mean: Weights
     variance: Weights
     batch: AbstractBatchPosterior = dataclasses.field(default_factory=EP)

@@ -18,12 +18,13 @@ HESSIANS = ("exact", "hutchinson")
 
 
 class AbstractEvidenceEstimator(abc.ABC):
-    """An estimator of evidence near a belief. Settings only: randomness comes from the generator."""
+    """An estimator of evidence near a belief. Settings only: randomness comes from the generator.
 
-    @property
-    def pointwise(self) -> bool:
-        """Say whether points have to be learnt from one after the other."""
-        return False
+    Attributes:
+        pointwise: Whether points have to be learnt from one after the other.
+    """
+
+    pointwise = False
 
     @abc.abstractmethod
     def __call__(self, near: Near, generator: torch.Generator | None = None) -> AbstractEvidence:

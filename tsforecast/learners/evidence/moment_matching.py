@@ -29,14 +29,11 @@ class MomentMatched(AbstractEvidenceEstimator):
 
     link: str = "logistic"
 
+    pointwise = True  # every point needs the belief after the one before
+
     def __post_init__(self) -> None:
         if self.link not in LINKS:
             raise ValueError(f"expected link to be one of {', '.join(LINKS)}, got {self.link!r}")
-
-    @property
-    def pointwise(self) -> bool:
-        """Say yes: every point needs the belief after the one before."""
-        return True
 
     def __call__(self, near: Near, generator: torch.Generator | None = None) -> PseudoObservation:
         """Return a row sqrt(tau) h' with residual (nu - tau a) / sqrt(tau)."""

@@ -236,7 +236,7 @@ def _log_normal(residual: Tensor, cov: Tensor, observed: Tensor | None) -> Tenso
 
 
 def scaled(jacobian: Tensor, residual: Tensor, root: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return diag(root) J and the residual, both without what is not observed."""
+    """Return diag(root) J and the residual, both without missing components."""
     if observed is not None:
         residual, root = torch.where(observed, residual, 0.0), root * observed
     return jacobian * root.unsqueeze(-1), residual

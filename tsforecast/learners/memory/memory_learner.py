@@ -18,11 +18,10 @@ from tsforecast.learners.drift import AbstractDrift, NoDrift
 from tsforecast.learners.evidence.pseudo_observation import Model, Points
 from tsforecast.learners.gaussian_learner import AbstractPartlyGaussian, GaussianLearner
 from tsforecast.learners.likelihoods.classes import CategoricalLikelihood
-from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood, LogDensity
+from tsforecast.learners.likelihoods.likelihood import LogDensity
 from tsforecast.learners.memory.coreset import Memory
 from tsforecast.learners.memory.memory_update import AbstractMemoryUpdate, Block, NoMemory
 from tsforecast.learners.memory.variational_fit import AbstractFit, LinearisedFit
-from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner
 from tsforecast.learners.shapes import Scalar, Weights
 
@@ -54,8 +53,6 @@ class MemoryLearner(AbstractPartlyGaussian[Remembered]):
     their age. Other drifts leave them as they are.
 
     Attributes:
-        network: From inputs and weights to outputs.
-        likelihood: Of a target given outputs.
         mean: Prior mean of the weights.
         variance: Prior variance of each weight.
         start: Where the first fit begins.
@@ -68,8 +65,6 @@ class MemoryLearner(AbstractPartlyGaussian[Remembered]):
         ValueError: If a vector does not fit the network.
     """
 
-    network: AbstractNetwork
-    likelihood: AbstractLikelihood
     mean: Weights
     variance: Weights
     start: Independent

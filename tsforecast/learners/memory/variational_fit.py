@@ -124,7 +124,8 @@ class LinearisedFit(AbstractFit):
         def newton(mean: Tensor) -> Tensor:
             if is_large:
                 return step_by_products(model, prior, points, mean)
-            matrix, residual = whitened(Near(model, _around(mean), points))
+            around = Independent(mean, torch.ones_like(mean))  # whose variance is not read
+            matrix, residual = whitened(Near(model, around, points))
             matrix = matrix.flatten(0, 1)
             # Evidence near the mean, as seen from the prior.
             return family.condition(prior, matrix, residual.flatten() + matrix @ (mean - prior.mean)).mean
@@ -161,11 +162,6 @@ def _parts(model: Model, mean: Tensor, points: Points) -> list[Points]:
 def _rows(model: Model, mean: Tensor, points: Points) -> tuple[Tensor, Tensor]:
     """Return the evidence of the points about the outputs at the mean, see `whitened_outputs`."""
     return whitened_outputs(model, model.network(mean, points.inputs), points)
-
-
-def _around(mean: Tensor) -> Independent:
-    """Return a belief with a mean, where its variance is not read."""
-    return Independent(mean, torch.ones_like(mean))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,6 @@ from tsforecast.core.gaussian import map_tensors, register_record
 from tsforecast.core.torch_internals import device_of
 from tsforecast.learners.evidence.pseudo_observation import Points
 from tsforecast.learners.likelihoods.classes import CategoricalLikelihood
-from tsforecast.learners.likelihoods.likelihood import AbstractLikelihood
 from tsforecast.learners.likelihoods.predictions import Expectation, Prediction
 from tsforecast.learners.networks.network import AbstractNetwork
 from tsforecast.learners.over_network import AbstractNetworkLearner, AbstractPointsLearner
@@ -52,8 +51,6 @@ class SteinLearner(AbstractPointsLearner[Particles]):
     takes it. One particle is the mode of the posterior (MAP).
 
     Attributes:
-        network: From inputs and weights to outputs.
-        likelihood: Of a target given outputs.
         start: Variables of each particle to begin with.
         posterior: Of the variables; made by `stein`.
         adaptive: How long a step is.
@@ -66,8 +63,6 @@ class SteinLearner(AbstractPointsLearner[Particles]):
         ValueError: If a number is outside of its range, or the particles do not fit the posterior.
     """
 
-    network: AbstractNetwork
-    likelihood: AbstractLikelihood
     start: Float[Tensor, "particle variable"]
     posterior: WeightPosterior
     adaptive: AbstractStep

@@ -1,6 +1,5 @@
 """The models of a bank: several structures, each under several transformations, side by side."""
 
-import abc
 import dataclasses
 
 import torch
@@ -11,63 +10,14 @@ from tsforecast.core import AbstractLinearSystem, Gaussian
 from tsforecast.core.components import Trend
 from tsforecast.core.linalg import LOG_2PI
 from tsforecast.core.torch_internals import constant
-from tsforecast.models.parts.exact import AbstractLinearDynamics
-from tsforecast.models.parts.inference import AbstractDynamics, LinearModel
+from tsforecast.models.parts.bank_dynamics import BankDynamics
+from tsforecast.models.parts.inference import LinearModel
 from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.units import location_and_scale, masked_mean, recent, scaled
-from tsforecast.models.parts.volatility import InverseGamma
 from tsforecast.models.records import BankState, DataSpec, Series, TimeSlice
 from tsforecast.models.transformations import transformation_of
 
 _SLOPE = 0.01  # prior deviation of slopes of series that stand still, as a share of what it is for others
-
-
-class AbstractBankDynamics(AbstractDynamics):
-    """Parameters of several structures, each under several transformations, and of the posterior over them.
-
-    Attributes:
-        transformations: Names of the transformations.
-    """
-
-    transformations: list[str]
-
-    @property
-    @abc.abstractmethod
-    def structures(self) -> list[AbstractLinearDynamics]:
-        """Return the parameters of each structure; the transformation is the last category of its series."""
-
-    @abc.abstractmethod
-    def log_weight(
-        self, evidence: Float[Tensor, "*batch structure transformation"]
-    ) -> Float[Tensor, "*batch structure transformation"]:
-        """Return the logarithms of the posterior probabilities."""
-
-    @abc.abstractmethod
-    def evidence(self, own: Tensor, common: Tensor) -> Tensor:
-        """Return the evidence of observations, from their log-densities under two variances.
-
-        Args:
-            own: Log-densities under the variances that each model has found in the series.
-            common: Log-densities under the variances of all series.
-        """
-
-    @abc.abstractmethod
-    def forgetting(self, age: Tensor) -> Tensor:
-        """Return the weight of the evidence of an observation that so many others have followed."""
-
-    @abc.abstractmethod
-    def volatility(
-        self, seen: Float[Tensor, "*#batch"], squares: Float[Tensor, "*batch structure transformation"]
-    ) -> InverseGamma:
-        """Return the belief over the ratio of the variances of a series to those of all series."""
-
-    @abc.abstractmethod
-    def volatility_discount(self, age: Tensor) -> Tensor:
-        """Return the weight in `volatility` of an observation that so many others have followed."""
-
-    @abc.abstractmethod
-    def volatility_persistence(self, ahead: Tensor) -> Tensor:
-        """Return the share of a deviation of `volatility` from its prior that remains on average over some steps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +26,7 @@ class Terms:
 
     Attributes:
         density: Its log-density, under variances that the series has had before.
-        evidence: Its evidence for the weight of the model, see `AbstractBankDynamics.evidence`.
+        evidence: Its evidence for the weight of the model, see `BankDynamics.evidence`.
     """
 
     density: Float[Tensor, "time series structure transformation"]
@@ -85,7 +35,7 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True)
 class Onward:
-    """What one pass over a past and its future finds.
+    """The results of one pass over a past and its future.
 
     Attributes:
         before: The state before the past.
@@ -114,7 +64,7 @@ class Members:
         codes: Numbers of the transformations to take.
     """
 
-    dynamics: AbstractBankDynamics
+    dynamics: BankDynamics
     data: DataSpec
     codes: tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""Sample paths of a bank of models: each path is of one model, which is drawn by weight."""
+"""Sample paths of a bank of models: each path is of one model, drawn by weight."""
 
 from collections.abc import Sequence
 

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from tsforecast.io.tensors import load_tensors
-from tsforecast.models.parts.bank_members import AbstractBankDynamics
-from tsforecast.models.parts.issm_dynamics import ISSMDynamics
+from tsforecast.models.parts.bank_dynamics import BankDynamics
 from tsforecast.nn import SeriesParameters
 
 FOLDER = Path(__file__).parents[1] / "priors"
@@ -39,7 +38,7 @@ def learnt(freq: str) -> dict[str, Any] | None:
     return prior
 
 
-def prior_of(dynamics: AbstractBankDynamics) -> dict[str, Any]:
+def prior_of(dynamics: BankDynamics) -> dict[str, Any]:
     """Return the parameters of a trained bank, by structure and transformation, without those of categories."""
     state = {name: getattr(dynamics, name).detach().clone() for name in (*_COMMON, "log_prior", "log_shape")}
     for number, own in enumerate(_tables(dynamics)):
@@ -48,7 +47,7 @@ def prior_of(dynamics: AbstractBankDynamics) -> dict[str, Any]:
     return {"structures": _descriptions(dynamics), "transformations": [*dynamics.transformations], "state": state}
 
 
-def begin(dynamics: AbstractBankDynamics, prior: dict[str, Any]) -> None:
+def begin(dynamics: BankDynamics, prior: dict[str, Any]) -> None:
     """Gives the parameters of a bank the values of a prior, where this has the structure and the transformation.
 
     Means of seasons, effects of covariates and deviations of categories stay as they are.
@@ -70,12 +69,12 @@ def begin(dynamics: AbstractBankDynamics, prior: dict[str, Any]) -> None:
                 getattr(dynamics, name)[number, to] = state[name][source, of]
 
 
-def _tables(dynamics: AbstractBankDynamics) -> list[SeriesParameters]:
+def _tables(dynamics: BankDynamics) -> list[SeriesParameters]:
     """Return the parameters of each structure."""
-    return [one.parameters_of_series for one in dynamics.structures if isinstance(one, ISSMDynamics)]
+    return [one.parameters_of_series for one in dynamics.structures]
 
 
-def _descriptions(dynamics: AbstractBankDynamics) -> list[str]:
+def _descriptions(dynamics: BankDynamics) -> list[str]:
     return ["+".join(one.structure.names) for one in dynamics.structures if one.structure is not None]
 
 

@@ -8,12 +8,7 @@ from tsforecast.core.seasonal import Harmonics, Season
 from tsforecast.data.calendar.frequency import steps_per_day
 from tsforecast.seasons import CYCLES, SEASONS, cycle_length, num_factors, smooth_season
 
-_OTHERS = {
-    "level": Level(),
-    "damped_level": Level(damped=True),
-    "trend": Trend(),
-    "damped_trend": Trend(damped=True),
-}
+_OTHERS = {"level": Level(), "damped_level": Level(damped=True), "trend": Trend(), "damped_trend": Trend(damped=True)}
 
 # One level that forgets within hours has no error of days: intervals a week ahead are far too narrow. One that does not
 # forget follows the weather of hours badly.

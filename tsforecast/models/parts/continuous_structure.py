@@ -9,14 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tsforecast.core import Gaussian
-from tsforecast.core.continuous import (
-    AbstractSDE,
-    DampedTrend,
-    Matern,
-    OrnsteinUhlenbeck,
-    Rotations,
-    SumSDE,
-)
+from tsforecast.core.continuous import AbstractSDE, DampedTrend, Matern, OrnsteinUhlenbeck, Rotations, SumSDE
 from tsforecast.core.continuous.sde import block_diagonal
 
 NANOSECONDS = {"s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "D": 86_400 * 10**9}

@@ -267,10 +267,7 @@ def linear_part(
         assert isinstance(decoder, GaussianDecoder)
         decoded = decoder.linear()
         seen, given = decoded.matrix @ seen, decoded.marginal(given)
-    system = LinearSystem(
-        LinearGaussian(matrix, moved, noise),
-        LinearGaussian(seen[None, None], given.mean, given.cov),
-    )
+    system = LinearSystem(LinearGaussian(matrix, moved, noise), LinearGaussian(seen[None, None], given.mean, given.cov))
     prior = prior_over(prior_mean, prior_log_inverse_scale, emission.offset.shape[1])
     # One covariance for all series: gains are computed once.
     return LinearModel(system, Gaussian(prior.mean, prior.cov[:1]))

@@ -96,10 +96,7 @@ class PoolTraining:
 
     seed: int | None = None
 
-    @property
-    def objective(self) -> str:
-        """Return "crps": like it, the sum of the members' losses is of the future of a window."""
-        return "crps"
+    objective = "crps"  # like it, the sum of the members' losses is of the future of a window
 
 
 @dataclasses.dataclass(frozen=True)

@@ -94,7 +94,7 @@ class ParticleFilter:
     def collapsed(
         self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, start: ParticleState | None = None
     ) -> tuple[collapse.Collapsed, ParticleState]:
-        """Return what Kim's filter of categories finds in a time slice, and the particles before it; see `run`."""
+        """Return the result of Kim's filter of categories in a time slice, and the particles before it; see `run`."""
         with _advice(self.advice):
             system, prior = self.dynamics.switching(time_slice, series, location, scale, proposing=False)
             assert isinstance(system, CategoricalSwitching)

@@ -182,7 +182,9 @@ class SwitchingBases(AbstractFrameDynamics):
             noise = variance(mixed["switch_noise"]) if "switch_noise" in mixed else None
             return Regime(transition, emission, mixed.get("recurrence"), noise)
 
-        prior = self._prior(features.shape[1]) if rest is not None else None
+        prior = None
+        if rest is not None:
+            prior = prior_over(self.prior_mean, self.prior_log_inverse_scale, features.shape[1])
         if inside is not None:
             prior = beside(inside.prior, prior)
         assert prior is not None
@@ -237,10 +239,6 @@ class SwitchingBases(AbstractFrameDynamics):
         if "emission_noise" not in mixed:
             return mixed["emission"].new_zeros(1)  # the noise is that of the components
         return self.bases.emission_variance(variance(mixed["emission_noise"]), factor)
-
-    def _prior(self, series: int) -> Gaussian:
-        """Return the prior over the dense states of so many series."""
-        return prior_over(self.prior_mean, self.prior_log_inverse_scale, series)
 
     def likelihood(self, location: Tensor, scale: Tensor) -> ScaledLikelihood | None:
         """Return p(y_t | z_t); None where the targets themselves are emitted."""
