@@ -52,8 +52,8 @@ def test_structures_of_ones_own_begin_with_what_is_known_of_each():
 
 
 def test_a_frequency_without_a_prior_begins_by_rules_of_thumb():
-    assert bank_prior.learnt("s") is None
-    assert torch.equal(bank("s").dynamics.log_prior, bank("s", prior="none").dynamics.log_prior)
+    assert bank_prior.learnt("ms") is None
+    assert torch.equal(bank("ms").dynamics.log_prior, bank("ms", prior="none").dynamics.log_prior)
 
 
 def test_repeated_transformations_begin_apart():
