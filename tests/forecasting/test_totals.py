@@ -179,7 +179,7 @@ def test_saved_and_loaded_they_are_the_same(task, predictor, tmp_path: Path):
 def test_other_answers_are_refused_with_advice(task, predictor):
     with pytest.raises(ValueError, match="the model is one of their increments: it forecasts totals"):
         predictor.filter(task.entries)
-    with pytest.raises(ValueError, match="train a model of totals, such as a bank"):
+    with pytest.raises(ValueError, match="`tsforecast train bank --data FILE`"):
         list(predictor.impute(task.entries))
 
 

@@ -343,7 +343,8 @@ class StateSpacePredictor(RepresentablePredictor):
         if self.totals:
             raise ValueError(
                 "the series are running totals, and the model is one of their increments: it forecasts totals, and "
-                "nothing else; give it increments, or train a model of totals, such as a bank"
+                "nothing else; give their increments as data, or train a model of totals: `tsforecast train bank "
+                "--data FILE`, or in Python Forecaster(model='bank')"
             )
         return self._histories()
 
