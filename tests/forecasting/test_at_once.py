@@ -200,3 +200,13 @@ def test_a_row_years_before_the_others_is_forecast_from(caplog):
         found = tsforecast.forecast(frame, horizon=14)
     assert "1 forecast in float64" in caplog.text
     assert ((found["0.1"] > 85) & (found["0.9"] < 115) & (found["0.1"] < found["0.9"])).all()
+
+
+@pytest.mark.parametrize("days", [14, 28, 91, 182])
+def test_steps_of_several_weeks_have_the_season_that_they_tell_apart(days):
+    dates = pd.date_range("1990-01-01", periods=80, freq=f"{days}D")
+    noise = np.random.default_rng(0).normal(0, 0.5, len(dates))
+    year = 10 + 3 * np.sin(2 * np.pi * np.asarray(dates.dayofyear) / 365.25) + noise
+    found = tsforecast.forecast(pd.DataFrame({"date": dates[:-8], "target": year[:-8]}), horizon=8)
+    assert pd.to_datetime(found["date"]).tolist() == dates[-8:].tolist()
+    assert np.abs(found["mean"] - year[-8:]).mean() < 0.5 * np.abs(year - 10).mean()

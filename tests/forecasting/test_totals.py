@@ -33,6 +33,12 @@ def _task(values: np.ndarray, windows: int = 1) -> ForecastTask:
     return ForecastTask("meters", "D", _HORIZON, windows, entries)
 
 
+def _frame(values: np.ndarray) -> pd.DataFrame:
+    days = pd.date_range("2024-01-01", periods=values.shape[1])
+    parts = [pd.DataFrame({"meter": f"meter {n}", "day": days, "kwh": row}) for n, row in enumerate(values)]
+    return pd.concat(parts, ignore_index=True)
+
+
 @pytest.fixture(scope="module")
 def task() -> ForecastTask:
     return _task(1000 + _used().cumsum(1))
@@ -103,10 +109,33 @@ def test_all_targets_are_totals_or_none():
 
 def test_a_meter_that_is_changed_begins_anew():
     values = np.array([100.0, 103.0, 107.0, 2.0, 6.0, np.nan, 14.0])
-    expected = [np.nan, 3.0, 4.0, np.nan, 4.0, np.nan, np.nan]
+    expected = [np.nan, 3.0, 4.0, np.nan, 4.0, 4.0, 4.0]
     np.testing.assert_array_equal(increments({"target": values})["target"], expected)
     known = increments({"target": values, "known_future": np.array([15.0, np.nan, 21.0, 24.0])})["known_future"]
     np.testing.assert_array_equal(known, [1.0, np.nan, np.nan, 3.0])
+
+
+def test_totals_below_zero_rise_as_others():
+    values = np.array([-100.0, -90.0, -91.0, -2.0, 5.0])
+    np.testing.assert_array_equal(increments({"target": values})["target"], [np.nan, 10.0, -1.0, 89.0, 7.0])
+    used = _used().cumsum(1)
+    own, other = (tsforecast.forecast(_frame(used - below), horizon=3) for below in (0.0, 1e5))
+    np.testing.assert_allclose(own["mean"] - 1e5, other["mean"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("readings", [[0, 1, 2, 3, 4], [0, 2, 4], [2]])
+def test_totals_that_are_not_read_every_day_rise_on_all_days(readings):
+    whole = 1000 + _used(days=_DAYS + _HORIZON).cumsum(1)
+    past = np.where(np.isin(np.arange(_DAYS) % 7, readings), whole[:, :_DAYS], np.nan)
+    found = tsforecast.forecast(_frame(past), horizon=_HORIZON, freq="D")
+    risen = found.groupby("meter")["mean"].last().to_numpy() - whole[:, _DAYS - 1]
+    np.testing.assert_allclose(risen, whole[:, -1] - whole[:, _DAYS - 1], rtol=0.15)
+
+
+def test_a_seed_gives_the_same_forecasts():
+    frame = _frame(_used().cumsum(1))
+    one, other = (tsforecast.forecast(frame, horizon=3, seed=1) for _ in range(2))
+    pd.testing.assert_frame_equal(one, other)
 
 
 def test_a_known_total_holds(task, predictor):
@@ -116,6 +145,12 @@ def test_a_known_total_holds(task, predictor):
     (found,) = predictor.predict([{**past, "known_future": known}])
     np.testing.assert_allclose(found.samples[:, :2], np.broadcast_to(known[:2], (len(found.samples), 2)), rtol=1e-6)
     assert np.ptp(found.samples[:, 2]) > 0
+    known[:] = np.nan
+    known[4] = past["target"][-1] + 100.0
+    (found,) = predictor.predict([{**past, "known_future": known}])
+    np.testing.assert_allclose(found.samples[:, 4], known[4], rtol=1e-6)
+    assert (np.diff(found.samples, axis=1) >= 0).all()
+    assert (np.ptp(found.samples[:, [0, 1, 2, 3, 5]], axis=0) > 0).all()
 
 
 def test_steps_that_no_one_has_seen_count(task, predictor):
@@ -145,7 +180,7 @@ def test_saved_and_loaded_they_are_the_same(task, predictor, tmp_path: Path):
 def test_other_answers_are_refused_with_advice(task, predictor):
     with pytest.raises(ValueError, match="the model is one of their increments: it forecasts totals"):
         predictor.filter(task.entries)
-    with pytest.raises(ValueError, match="train on the totals as they are, by totals=False"):
+    with pytest.raises(ValueError, match="`tsforecast train bank --data FILE`"):
         list(predictor.impute(task.entries))
 
 

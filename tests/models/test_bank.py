@@ -367,6 +367,10 @@ def test_structures_by_frequency():
     assert structures_of("auto", "Y-DEC") == ["level", "damped_level", "trend", "damped_trend"]
     assert [name.count("+") for name in structures_of("auto", "30min")] == [3, 2, 1, 1, 0]
     assert [name.count("year") for name in structures_of("auto", "W-SUN")] == [0] * 4 + [1] * 6
+    assert [name.count("year") for name in structures_of("auto", "2W-SUN")] == [0] * 4 + [1] * 4
+    assert structures_of("auto", "4W-SUN")[4:] == ["level+year", "damped_level+year"]
+    assert structures_of("auto", "13W-SUN")[4:] == ["level+cycle_of_4", "damped_level+cycle_of_4"]
+    assert structures_of("auto", "52W-SUN") == structures_of("auto", "Y-DEC")
     assert structures_of("level, trend+day_of_week", "D") == ["level", "trend+day_of_week"]
     with pytest.raises(ValueError, match="every structure once"):
         structures_of("level,level", "D")

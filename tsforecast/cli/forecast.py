@@ -105,7 +105,9 @@ def _keep(folder: Path, chosen: Chosen, predictor: StateSpacePredictor, task: Fo
         runs.create(folder, train.config(model, options), record)
         save_predictor(predictor, folder / runs.PREDICTOR)
     said = ": `predict` forecasts its sums, too" if "sums" in record else ""
-    log.info("%s: a run, which `tsforecast predict`, `evaluate` and `explain` take%s", folder, said)
+    # Parts, oddities and missing values of increments are none of totals.
+    takers = " and `evaluate`" if predictor.totals else ", `evaluate` and `explain`"
+    log.info("%s: a run, which `tsforecast predict`%s take%s", folder, takers, said)
 
 
 def _held_out(task: ForecastTask) -> ForecastTask | None:

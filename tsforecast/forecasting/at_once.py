@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+import torch
 from gluonts.itertools import batcher
 
 from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
@@ -44,7 +45,7 @@ def forecast(
         quantiles: Levels between 0 and 1.
         columns: What the columns are, see `StateSpaceEstimator.train`; None for what is found by usual names.
         start: Of the forecasts: "common" for all behind the series that ends last, "each" for each series' own end.
-        seed: Of what is random in training.
+        seed: Of what is random, in training and in forecasts.
         hierarchy: Columns that nest, such as "region/shop", or a summing matrix, see `tsforecast.data.hierarchy`: all
             sums are forecast, too, and add up.
         aggregate: Periods, such as "month" or ("quarter", "year"), see `tsforecast.data.periods`: sums over those that
@@ -75,6 +76,8 @@ def forecast(
         return alike(forecast_frame(found, levels, (), task.columns), data)
     predictor, ahead = fitted(task, seed), task if start == "each" else task.ending_together()
     found = predictor.predict(ahead.latest, num_samples=0 if predictor.has_marginals else None)
-    # Paths of all series together, where quantiles are not exact, would need gigabytes.
-    frames = [forecast_frame(chunk, levels, task.targets, task.columns) for chunk in batcher(found, _TOGETHER)]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        # Paths of all series together, where quantiles are not exact, would need gigabytes.
+        frames = [forecast_frame(chunk, levels, task.targets, task.columns) for chunk in batcher(found, _TOGETHER)]
     return alike(pd.concat(frames, ignore_index=True), data)

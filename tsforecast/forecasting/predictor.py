@@ -343,7 +343,8 @@ class StateSpacePredictor(RepresentablePredictor):
         if self.totals:
             raise ValueError(
                 "the series are running totals, and the model is one of their increments: it forecasts totals, and "
-                "nothing else; give it increments, or train on the totals as they are, by totals=False"
+                "nothing else; give their increments as data, or train a model of totals: `tsforecast train bank "
+                "--data FILE`, in Python Forecaster(model='bank'), or totals=False of 'auto'"
             )
         return self._histories()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from tsforecast.core.components import Component, Level, Trend
 from tsforecast.core.seasonal import Harmonics, Season
 from tsforecast.data.calendar.frequency import steps_per_day
-from tsforecast.seasons import CYCLES, SEASONS, cycle_length, num_factors, smooth_season
+from tsforecast.seasons import CYCLES, DEFAULT_HARMONICS, SEASONS, cycle_length, num_factors, smooth_season
 
 _OTHERS = {"level": Level(), "damped_level": Level(damped=True), "trend": Trend(), "damped_trend": Trend(damped=True)}
 
@@ -32,10 +32,8 @@ _PRESETS = {
 _KINDS = ("level", "damped_level", "trend", "damped_trend")
 _PLAIN = ("level", "damped_trend")
 _YEARLY = {
-    "D": ("level+day_of_week+year", "damped_level+day_of_week+year"),
-    "W": tuple(
-        f"{level}+year{fine}" for fine in ("", "_with_10_harmonics", "_with_25_harmonics") for level in _KINDS[:2]
-    ),
+    "D": (("level+day_of_week", "damped_level+day_of_week"), (DEFAULT_HARMONICS,)),
+    "W": (("level", "damped_level"), (DEFAULT_HARMONICS, 10, 25)),
 }
 _BELOW_A_DAY = (
     "damped_level+hour_of_day+hour_by_kind_of_day+day_of_week",
@@ -75,7 +73,20 @@ def kinds_of(freq: str) -> list[str]:
     seasons = _PRESETS.get(unit, ("level", "level"))[0].split("+")[1:]
     seasons = [name for name in seasons if name not in _OTHERS]
     descriptions = ["+".join([kind, *seasons]) for kind in _KINDS]
-    return descriptions + ([*_PLAIN] if seasons else []) + [*_YEARLY.get(unit, ())]
+    return descriptions + ([*_PLAIN] if seasons else []) + _yearly(unit, freq)
+
+
+def _yearly(unit: str, freq: str) -> list[str]:
+    """Return the structures with a year, of the harmonics that steps tell apart; of half a year or so, with factors."""
+    others, harmonics = _YEARLY.get(unit, ((), ()))
+    if not others:
+        return []
+    steps = CYCLES["year"].days * steps_per_day(freq)
+    told_apart = [count for count in harmonics if count <= _most_harmonics(steps)]
+    years = ["year" if count == DEFAULT_HARMONICS else f"year_with_{count}_harmonics" for count in told_apart]
+    if not years and round(steps) > 1:
+        years = [f"cycle_of_{round(steps)}"]
+    return [f"{other}+{year}" for year in years for other in others]
 
 
 def component_names(components: str, freq: str) -> list[str]:
@@ -143,9 +154,14 @@ def _check_harmonics(name: str, freq: str) -> None:
     smooth, steps = smooth_season(name), steps_in_cycle(name, freq)
     if smooth is None or steps is None or 2 * smooth.harmonics < steps:
         return
-    most = math.ceil(steps / 2) - 1
+    most = _most_harmonics(steps)
     remedy = f"write {smooth.cycle}_with_{most}_harmonics" if most > 0 else "leave it out"
     raise ValueError(
-        f"expected at most {max(most, 0)} harmonics of {smooth.cycle!r} at the frequency {freq!r} (steps in a cycle: "
+        f"expected at most {most} harmonics of {smooth.cycle!r} at the frequency {freq!r} (steps in a cycle: "
         f"{steps:.3g}), got {name!r}: {remedy}, or take a season with factors"
     )
+
+
+def _most_harmonics(steps: float) -> int:
+    """Return the number of harmonics with fewer coefficients than there are steps in the cycle."""
+    return max(math.ceil(steps / 2) - 1, 0)
