@@ -118,7 +118,7 @@ def fit_failures(
 def avoiding(
     score: Callable[[Tensor], Tensor], failures: Callable[[Tensor], tuple[Tensor, Tensor]], cost: float | None
 ) -> Callable[[Tensor], Float[Tensor, " place"]]:
-    """Return a score that also counts how likely evaluations fail.
+    """Return a score that also counts the chance of a failure.
 
     Args:
         score: Of evaluations that succeed.
