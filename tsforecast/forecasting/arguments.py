@@ -10,7 +10,6 @@ from typing import Any, ParamSpec
 
 import numpy as np
 from jsonargparse import ArgumentParser
-from lightning.pytorch import Trainer
 
 from tsforecast.io.reading import fits
 from tsforecast.models import DATA_DECIDED, MODELS, options_of
@@ -116,6 +115,8 @@ def _of_model(model: str, given: Mapping[str, Any], models: Mapping[str, type[An
 
 def _hint(name: str, known: Iterable[str]) -> str:
     """Return where an argument belongs, or the nearest of those that are known; "" for neither."""
+    from lightning.pytorch import Trainer  # here: what only forecasts must not wait for it
+
     if name in inspect.signature(Trainer).parameters:
         return f"it is one of Lightning's trainer: give it as trainer_kwargs={{{name!r}: ..}}"
     return suggestion(name, known)
