@@ -197,7 +197,7 @@ def test_a_recommendation_without_noise_is_the_best_point():
         optimiser.recommend(optimiser.init())
 
 
-def test_evaluations_that_fail_are_not_learnt_from():
+def test_values_of_evaluations_that_fail_are_not_learnt_from():
     optimiser = Optimiser((0.0,), (1.0,), initial=4)
     known = optimiser.init()
     for k in range(9):
@@ -208,6 +208,27 @@ def test_evaluations_that_fail_are_not_learnt_from():
     assert known.best[1] == known.values[7:].min()
     with pytest.raises(ValueError, match="an evaluation that succeeded, got 0"):
         _ = optimiser.init().best
+
+
+@pytest.mark.parametrize("acquisition", ["thompson", "ei"])
+def test_it_learns_where_evaluations_fail(acquisition):
+    # The least value that succeeds lies at the edge of the failures.
+    optimiser = Optimiser((-1.0, -1.0), (1.0, 1.0), acquisition=acquisition)
+    known = optimiser.minimise(lambda x: math.nan if x[0] > 0 else float((x - 0.5).square().sum()), 25)
+    failed = ~known.succeeded
+    assert len(known.points[failed].unique(dim=0)) == failed.sum()  # no failure is asked for again
+    assert known.best[1] < 0.3
+
+
+def test_failures_by_chance_do_not_keep_it_away():
+    generator_of_failures = generator(0)
+
+    def function(x: torch.Tensor) -> float:
+        failed = torch.rand((), generator=generator_of_failures) < 0.2
+        return math.nan if failed else float((x - 0.3).square().sum())
+
+    known = Optimiser((-1.0, -1.0), (1.0, 1.0)).minimise(function, 25)
+    assert known.best[1] < 1e-3
 
 
 def test_equal_values_and_own_points_are_taken():

@@ -212,6 +212,12 @@ def test_text_and_numbers_of_numpy_become_what_is_declared():
         ({"model": "rsgls", "embedding_dim": 0}, "expected embedding_dim to be at least 1, got 0"),
         ({"model": "kvae-rb", "memory_dim": 0}, "expected memory_dim to be at least 1, got 0"),
         ({"model": "kvae-rb", "switch_dim": 3}, "model 'kvae-rb' has no hyperparameter 'switch_dim'"),
+        (
+            {"model": "issm", "max_epochs": 2},
+            ".* 'max_epochs'; it is one of Lightning's trainer: give it as trainer_kwargs=",
+        ),
+        ({"model": "auto", "max_epochs": 2}, ".* got max_epochs: it is one of Lightning's trainer"),
+        ({"model": "gls", "state_dims": 2}, "model 'gls' has no hyperparameter 'state_dims'; did you mean 'state_dim'"),
         ({"model": 3}, "expected model to be text, got 3"),
     ],
 )

@@ -31,7 +31,7 @@ def items_of(count=30, classes=False):
 
 def test_a_linear_model_learns_the_same_of_blocks_and_predicts_them_before(tmp_path):
     make_table(tmp_path / "t.csv", 42)
-    setups = [Setup(config("ekf"), 0, features=3, block=block) for block in (1, 5)]
+    setups = [Setup(config("ekf"), 0, features=3, noise=0.5, block=block) for block in (1, 5)]
     (one, first), (five, second) = (follow(s, read_stream(tmp_path / "t.csv", "target", "when")) for s in setups)
     assert len(five.pending) == 0  # two of the targets are missing
     torch.testing.assert_close(one.stream.belief.mean, five.stream.belief.mean, rtol=1e-8, atol=1e-8)

@@ -81,7 +81,7 @@ def standardised(value, before):
 
 @pytest.mark.parametrize("drift_name", ["none", "ou", "wiener"])
 def test_a_late_feature_had_an_input_of_zero(drift_name):
-    model = OnlineRegressor("vd-ekf", hidden=(3,), drift=drift_name, rate=0.02)
+    model = OnlineRegressor("vd-ekf", hidden=(3,), drift=drift_name, rate=0.02, noise=0.5)
     config = OnlineConfig.of(model)
     learner = config.begin(8, 1, GaussianLikelihood(0.5)).learner
     belief, seen, targets = learner.init(), {name: [] for name in "abc"}, []

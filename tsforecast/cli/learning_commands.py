@@ -37,7 +37,7 @@ class Stream(OutlierSettings, SeedOptions, RunOptions, _Source):
     )
     hidden: list[int] = option([20], _HIDDEN, nargs="*")
     activation: str = option("tanh", "{ACTIVATIONS}")
-    noise: float = option(0.5, "of standardised numbers around the output")
+    noise: float | None = option(None, "of standardised numbers; default: learnt, .5 with --weight, lrkf, ogd, vb")
     block: int = option(1, "observations that are learnt from together", least=1, later=True)
     memory: str | None = option(None, "of vb: {MEMORIES}; default: its own, none", later=True)
     memory_size: int = option(25, "observations that a memory keeps as they came", least=1, later=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tsforecast.decisions.ascent import Ascent
 from tsforecast.decisions.evaluations import Evaluations, Recommendation
-from tsforecast.decisions.process import fit_process, log_improvement, log_probability_below
+from tsforecast.decisions.process import avoiding, fit_failures, fit_process, log_improvement, log_probability_below
 from tsforecast.decisions.surrogate import Surrogate
 from tsforecast.decisions.trust_region import TrustRegion
 
@@ -104,18 +104,21 @@ class Optimiser:
         side = self.region.side if len(weights) > 1 else self.region.side_after(merit, self.initial)
         centre = points[seen.argmin()]
         local = (points - centre) / side  # the region goes from -1 to 1
-        distance = local.abs().amax(-1)
-        # Points just outside shape the surrogate up to the edge.
-        number = max(min(self.region.neighbours, len(seen)), int((distance <= 1.5).sum()))
-        near = distance.topk(number, largest=False).indices
+        near = self.region.near(local)
         objectives, limits = known.objectives[fine][near], known.limits[fine][near]
         score = self._drawn if by_draw else self._improvement
         function = score(local[near], objectives, limits, weights, seed)
+        if not bool(fine.all()):
+            everywhere = (2 * (known.points - low) / (high - low) - 1 - centre) / side
+            around = self.region.near(everywhere)
+            if bool((~fine[around]).any()):
+                failures = fit_failures(everywhere[around], ~fine[around])
+                function = avoiding(function, failures, _FORBIDDEN if by_draw else None)
         if self.snap is not None:
             function = self._of_snapped(function, centre, side)
         # The part of the region that lies in the box.
         bounds = ((-1 - centre) / side).clamp(-1, 1), ((1 - centre) / side).clamp(-1, 1)
-        good = local[near][seen[near].topk(min(_GOOD, number), largest=False).indices]
+        good = local[near][seen[near].topk(min(_GOOD, len(near)), largest=False).indices]
         found = self.ascent(function, *bounds, good, torch.Generator().manual_seed(seed))
         place = ((centre + found * side + 1) / 2).clamp(0, 1)
         # Rounding may leave the box.
@@ -222,7 +225,7 @@ class Optimiser:
         Args:
             known: Before.
             point: In the box.
-            value: NaN or infinite where the evaluation failed: nothing is learnt from it, and it counts as no better.
+            value: NaN or infinite where the evaluation failed: only the chance of a failure nearby is learnt from it.
             costs: Values of further objectives; always as many.
             excess: By how much each limit is exceeded, at most 0 where it is not; always as many.
 

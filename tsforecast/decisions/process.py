@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import optimize
 from torch import Tensor
 
@@ -90,6 +90,46 @@ def fit_process(inputs: Float[Tensor, "point dim"], values: Float[Tensor, " poin
     logs = torch.from_numpy(found.x)
     lengths, root, weights = parts(logs)
     return Process(inputs, root, weights, lengths, logs[-1].exp().item())
+
+
+def fit_failures(
+    inputs: Float[Tensor, "point dim"], failed: Bool[Tensor, " point"]
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Return mean and standard deviation of a function that is 1 where evaluations fail and -1 where they do not.
+
+    It is a Gaussian process around the mean of these numbers. So failures by chance are its noise, and a place far from
+    all evaluations fails as often as they did.
+
+    Args:
+        inputs: Of the order of 1.
+        failed: Of which there is at least one, and one that is not.
+    """
+    signs = 2 * failed.to(inputs.dtype) - 1
+    centre, spread = signs.mean(), signs.std()
+    process = fit_process(inputs, (signs - centre) / spread)
+
+    def value(x: Tensor) -> tuple[Tensor, Tensor]:
+        mean, sd = process(x)
+        return mean * spread + centre, sd * spread
+
+    return value
+
+
+def avoiding(
+    score: Callable[[Tensor], Tensor], failures: Callable[[Tensor], tuple[Tensor, Tensor]], cost: float | None
+) -> Callable[[Tensor], Float[Tensor, " place"]]:
+    """Return a score that also counts the chance of a failure.
+
+    Args:
+        score: Of evaluations that succeed.
+        failures: What `fit_failures` returns.
+        cost: Of a place where a failure is certain; places where a success is the likelier cost nothing. None for a
+            score that is a logarithm, to which that of the probability of a success is added.
+    """
+    if cost is None:
+        success = log_probability_below(failures, 0.0)
+        return lambda x: score(x) + success(x)
+    return lambda x: score(x) - cost * failures(x)[0].clamp_min(0)
 
 
 def log_improvement(

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -38,6 +38,13 @@ class TrustRegion:
                 f"expected successes and patience from 1 and neighbours from 2, got {self.successes}, {self.patience} "
                 f"and {self.neighbours}"
             )
+
+    def near(self, local: Float[Tensor, "point dim"]) -> Int[Tensor, " near"]:
+        """Return the numbers of the points that a surrogate is fitted to, given their places in the region."""
+        distance = local.abs().amax(-1)
+        # Points just outside shape the surrogate up to the edge.
+        number = max(min(self.neighbours, len(local)), int((distance <= 1.5).sum()))
+        return distance.topk(number, largest=False).indices
 
     def side_after(self, values: Float[Tensor, " point"], initial: int) -> float:
         """Return the half width after some values, of which the first ones were no choice of the optimiser."""

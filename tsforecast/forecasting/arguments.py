@@ -5,7 +5,7 @@ import inspect
 import json
 import typing
 from argparse import ArgumentError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -14,6 +14,7 @@ from jsonargparse import ArgumentParser
 from tsforecast.io.reading import fits
 from tsforecast.models import DATA_DECIDED, MODELS, options_of
 from tsforecast.models.continuous import TIMED
+from tsforecast.wording import suggestion
 
 AUTO = "auto"  # stands for the model that the data choose
 
@@ -83,7 +84,9 @@ def _of_model(model: str, given: Mapping[str, Any], models: Mapping[str, type[An
     """Return the hyperparameters of a model among some with their declared types."""
     if model == AUTO and models is MODELS:
         if given:
-            raise ValueError(f"{AUTO!r} takes no hyperparameters, got {', '.join(given)}: give the model that has them")
+            name = next(iter(given))
+            hint = _hint(name, ()) or "give the model that has them"
+            raise ValueError(f"{AUTO!r} takes no hyperparameters, got {', '.join(given)}: {hint}")
         return {}
     if model not in models:
         auto = f"{AUTO}, " if models is MODELS else ""
@@ -91,5 +94,16 @@ def _of_model(model: str, given: Mapping[str, Any], models: Mapping[str, type[An
     known = {name: option for name, option in options_of(models[model]).items() if name not in DATA_DECIDED}
     for name in given:
         if name not in known:
-            raise ValueError(f"model {model!r} has no hyperparameter {name!r}; it has {', '.join(sorted(known))}")
+            hint = _hint(name, known)
+            rest = f"{hint}{'' if hint.endswith('?') else ';'} " if hint else ""
+            raise ValueError(f"model {model!r} has no hyperparameter {name!r}; {rest}it has {', '.join(sorted(known))}")
     return {name: of_type(name, value, known[name].annotation) for name, value in given.items()}
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """Return where an argument belongs, or the nearest of those that are known; "" for neither."""
+    from lightning.pytorch import Trainer  # here: what only forecasts must not wait for it
+
+    if name in inspect.signature(Trainer).parameters:
+        return f"it is one of Lightning's trainer: give it as trainer_kwargs={{{name!r}: ..}}"
+    return suggestion(name, known)

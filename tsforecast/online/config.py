@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from tsforecast.learners import (
     LEARNERS,
     AbstractLikelihood,
-    AbstractNetwork,
     AbstractNetworkLearner,
     BernoulliLikelihood,
     GaussianLikelihood,
@@ -21,49 +20,13 @@ from tsforecast.learners import (
 )
 from tsforecast.learners.likelihoods.predictions import Expectation
 from tsforecast.learners.statistics import Statistics
+from tsforecast.online.leading import Leading
+from tsforecast.online.noise import BEGIN, Noise
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
 # Points that are predicted at a time, since the variance of each needs a Jacobian.
 _CHUNK = 256
-
-
-@dataclasses.dataclass(frozen=True)
-class Leading(AbstractNetwork):
-    """The first outputs of a network: weights of the others have no influence and keep their prior.
-
-    Attributes:
-        network: The network with all outputs.
-        outputs: Number of those in use.
-    """
-
-    network: AbstractNetwork
-    outputs: int
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Return the number of weights of each layer of the network."""
-        return self.network.sizes
-
-    def __call__(self, weights: Tensor, inputs: Tensor) -> Tensor:
-        """Return the first outputs."""
-        return self.network(weights, inputs)[:, : self.outputs]
-
-    def linearise(self, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the first outputs, and their rows of the Jacobian."""
-        outputs, jacobian = self.network.linearise(weights, inputs)
-        return outputs[:, : self.outputs], jacobian[:, : self.outputs]
-
-    def draw(self, mean: Tensor, variance: Tensor, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return the first outputs, drawn."""
-        return self.network.draw(mean, variance, inputs, generator)[..., : self.outputs]
-
-    def adopt(self, smaller: AbstractNetwork) -> tuple["Leading", Tensor]:
-        """Return the same outputs of the network that adopts, and the places of the smaller one's weights."""
-        if not isinstance(smaller, Leading):
-            raise ValueError(f"expected the first outputs of a network, got {smaller}")
-        network, places = self.network.adopt(smaller.network)
-        return Leading(network, self.outputs), places
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +42,7 @@ class Stream:
         belief: The belief after all observations.
         statistics: Statistics of the inputs.
         steps: Number of updates.
+        noise: Of numbers, where it is learnt; None where it is that of the learner.
     """
 
     config: "OnlineConfig"
@@ -87,6 +51,12 @@ class Stream:
     belief: Any
     statistics: Statistics
     steps: int
+    noise: Noise | None = None
+
+    @property
+    def noisy(self) -> AbstractNetworkLearner[Any]:
+        """Return the learner with the noise of now."""
+        return self.learner if self.noise is None else self.noise.of(self.learner)
 
     def learn(self, rows: Tensor, target: Tensor, dt: float | None = None, counts: Tensor | None = None) -> "Stream":
         """Return the stream after some points that are learnt from together.
@@ -107,8 +77,11 @@ class Stream:
         generator = torch.Generator().manual_seed(_scramble(self.config.learner.seed, self.steps + 1))
         missing = target.isnan()
         observed = ~missing if bool(missing.any()) else None  # learners are faster without a mask
-        belief = self.learner.update(self.belief, points, target, observed, generator, counts)
-        after = dataclasses.replace(self, belief=belief, statistics=statistics, steps=self.steps + 1)
+        learner, noise = self.noisy, self.noise
+        if noise is not None:
+            noise = noise.after(learner.expect(self.belief, points), target, counts)
+        belief = learner.update(self.belief, points, target, observed, generator, counts)
+        after = dataclasses.replace(self, belief=belief, statistics=statistics, steps=self.steps + 1, noise=noise)
         return after.later(float(len(rows)) if dt is None else dt)
 
     def predict(self, rows: Tensor, spread: bool = False) -> Expectation:
@@ -125,7 +98,7 @@ class Stream:
 
     def _predict(self, rows: Tensor, spread: bool) -> Expectation:
         inputs = self.statistics.standardise(rows)[1].nan_to_num()  # a prediction teaches the statistics nothing
-        return self.learner.expect(self.belief, inputs, spread)
+        return self.noisy.expect(self.belief, inputs, spread)
 
     def probabilities(self, rows: Tensor) -> Tensor:
         """Return the probabilities of the classes, shape (point, class)."""
@@ -229,20 +202,34 @@ class OnlineConfig:
         """
         return self.named.classes(prediction=prediction)
 
-    def numeric(self, noise: float) -> AbstractLikelihood:
+    def numeric(self, noise: float | None) -> AbstractLikelihood:
         """Return the likelihood of a standardised number.
 
         Args:
-            noise: Variance around the output of the network.
+            noise: Variance around the output of the network; None for the one that learning begins with.
 
         Raises:
             ValueError: If it is not positive, or the learner is for classes alone.
         """
         if not self.named.numbers:
             raise ValueError(f"expected a learner of numbers, got {self.learner.learner!r}, which learns classes alone")
-        if not 0 < noise < math.inf:
+        if noise is not None and not 0 < noise < math.inf:
             raise ValueError(f"expected noise to be positive and finite, got {noise!r}")
-        return GaussianLikelihood(float(noise))
+        return GaussianLikelihood(BEGIN if noise is None else float(noise))
+
+    def begin_numbers(self, inputs: int, noise: float | None) -> Stream:
+        """Return the learner of a standardised number before any observation.
+
+        Args:
+            inputs: Number of features to begin with.
+            noise: Variance around the output of the network; None to learn it, where the learner has no weight.
+
+        Raises:
+            ValueError: As by `numeric` and `begin`.
+        """
+        stream = self.begin(inputs, 1, self.numeric(noise))
+        learns = noise is None and Noise.suits(stream.learner)
+        return dataclasses.replace(stream, noise=Noise()) if learns else stream
 
     def begin(self, inputs: int, outputs: int, likelihood: AbstractLikelihood) -> Stream:
         """Return the learner before any observation.

@@ -25,7 +25,7 @@ class Setup:
         classes: Number of classes that are expected; 0 for numbers. The network grows when there are more.
         features: Number of features that are expected; 0 for twice those of the first observation, at least 8. The
             network grows when there are more.
-        noise: Variance of standardised numbers around the network's output.
+        noise: Variance of standardised numbers around the network's output; None to learn it.
         unit: Seconds in a unit of time of the drift; 0 for the first gap between two observations.
         block: Number of targets that are learnt from together; each is predicted before any of them is learnt from.
 
@@ -36,7 +36,7 @@ class Setup:
     config: OnlineConfig
     classes: int
     features: int = 0
-    noise: float = 0.5
+    noise: float | None = None
     unit: float = 0.0
     block: int = 1
 
@@ -109,7 +109,5 @@ def begin(setup: Setup) -> Progress:
 def start(setup: Setup, columns: FeatureColumns) -> Stream:
     """Return the learner before any observation."""
     if setup.classes:
-        likelihood = setup.config.likelihood("plug-in")
-    else:
-        likelihood = setup.config.numeric(setup.noise)
-    return setup.config.begin(columns.capacity, max(setup.classes, 1), likelihood)
+        return setup.config.begin(columns.capacity, setup.classes, setup.config.likelihood("plug-in"))
+    return setup.config.begin_numbers(columns.capacity, setup.noise)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tsforecast.io.tensors import expect_like, load_tensors, save_tensors
 from tsforecast.learners.statistics import Statistics
 from tsforecast.online.config import Stream
 from tsforecast.online.features import FeatureColumns
+from tsforecast.online.noise import Noise
 from tsforecast.online.progress import Progress, Setup, begin, start
 
 FORMAT = 3  # of saved states; it is raised when older ones can no longer be read
@@ -34,6 +36,7 @@ def save(path: Path, progress: Progress, extra: dict[str, Any]) -> None:
         payload["belief"] = pytree.tree_leaves(stream.belief)
         payload["statistics"] = _tensors(stream.statistics)
         payload["steps"] = stream.steps
+        payload["noise"] = None if stream.noise is None else [stream.noise.variance, stream.noise.count]
         payload["sizes"] = [list(size) for size in stream.sizes]
     save_tensors(payload, path)
 
@@ -79,6 +82,7 @@ def load(path: Path, setup: Setup) -> tuple[Progress, dict[str, Any]]:
                 belief=pytree.tree_unflatten(payload["belief"], spec),
                 statistics=Statistics(*payload["statistics"]),
                 steps=payload["steps"],
+                noise=_noise(payload.get("noise"), stream),
             )
         waiting = payload["waiting"]
         shapes = [] if stream is None else [(1, inputs) for inputs, _ in stream.sizes]
@@ -120,6 +124,20 @@ def _grown(setup: Setup, columns: FeatureColumns, labels: FeatureColumns, sizes:
     for size in sizes[1:]:
         stream = stream.grow(*size)
     return stream
+
+
+def _noise(saved: Any, begun: Stream) -> Noise | None:
+    """Return the noise that was learnt; that of the beginning of a state from before it was.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if saved is None or begun.noise is None:
+        return begun.noise
+    expect_like(saved, [0.0, 0.0], "noise")
+    if not all(0 < number < math.inf for number in saved):
+        raise ValueError(f"expected a positive noise, got {saved!r:.80}")
+    return Noise(*saved)
 
 
 def _places(places: Any) -> Mapping[Hashable, int]:

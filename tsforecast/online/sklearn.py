@@ -121,12 +121,13 @@ class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
     Features are treated as `BayesianOnlineClassifier` does. Targets are standardised by their statistics so far, too.
 
     Args:
-        noise: Variance of the standardised target around the network's output. All other arguments are those of
-            `BayesianOnlineClassifier` without `prediction`; the learner is not "adf".
+        noise: Variance of the standardised target around the network's output; None to learn it, where there is no
+            weight. All other arguments are those of `BayesianOnlineClassifier` without `prediction`; the learner is not
+            "adf".
     """
 
     _: dataclasses.KW_ONLY
-    noise: Any = 0.5
+    noise: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "BayesianOnlineRegressor":
         """Learns from the rows, forgetting all from before.
@@ -162,8 +163,7 @@ class BayesianOnlineRegressor(RegressorMixin, AbstractMatrixLearner):
     ) -> "BayesianOnlineRegressor":
         target = torch.tensor(np.ascontiguousarray(y, np.float64)).unsqueeze(-1)
         if reset:
-            config = OnlineConfig.of(self)
-            self._stream = config.begin(rows.shape[1], 1, config.numeric(self.noise))
+            self._stream = OnlineConfig.of(self).begin_numbers(rows.shape[1], self.noise)
             self._targets = Statistics.empty(1)
         for part, its_target, its_counts in self._blocks(rows, target, counts, passes):
             standardised = []

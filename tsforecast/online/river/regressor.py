@@ -22,16 +22,16 @@ class OnlineRegressor(AbstractOnline, base.MiniBatchRegressor):
     Features are treated as `OnlineClassifier` does. The target is standardised by its statistics so far, too.
 
     Args:
-        noise: Variance of the standardised target around the network's output. All other arguments are those of
-            `OnlineClassifier` without `prediction` and `expected_classes`. The learner is not "adf", and a detector
-            sees each standardised absolute residual.
+        noise: Variance of the standardised target around the network's output; None to learn it, where there is no
+            weight. All other arguments are those of `OnlineClassifier` without `prediction` and `expected_classes`. The
+            learner is not "adf", and a detector sees each standardised absolute residual.
 
     Raises:
         ValueError: If a name is unknown, or a number outside of its range.
     """
 
     _: dataclasses.KW_ONLY
-    noise: float = 0.5
+    noise: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,8 +39,7 @@ class OnlineRegressor(AbstractOnline, base.MiniBatchRegressor):
         OnlineConfig.of(self).numeric(self.noise)
 
     def _begin(self, features: int) -> Stream:
-        config = OnlineConfig.of(self)
-        return config.begin(features, 1, config.numeric(self.noise))
+        return OnlineConfig.of(self).begin_numbers(features, self.noise)
 
     def _learn(self, xs: Sequence[dict[Hashable, Any]], ys: Sequence[Any], counts: Tensor | None) -> None:
         numbers = [read_target(y) for y in ys]
