@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.direct import NAME, SHARE, has_days, is_long
+from tsforecast.forecasting.direct import SHARE, has_days, has_direct, is_direct, is_long
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.quick_bank import conditioned, learnt_in_part
+from tsforecast.forecasting.rare import are_rare
 from tsforecast.forecasting.totals import SUMMED, are_totals, of_increments
 from tsforecast.forecasting.trials import LEVELS, SHARE_OF_LONG, count_windows, seasonal_error, span, windows_of
 from tsforecast.progress import warnings_only
@@ -63,10 +64,20 @@ def _fitted(task: ForecastTask, seed: int) -> StateSpacePredictor:
         order = np.random.default_rng(seed).permutation(len(entries))[:_SERIES]
         entries = [entries[number] for number in sorted(order)]
     effects = chosen_effects(task, seed)
+    if has_days(task.freq) and not learns:
+        return _beside_direct(task, entries, seed, effects)
+    predictor = _without_direct(task, entries, seed, effects, learns)
+    if not has_days(task.freq) and 2 * sum(are_rare(entry["target"]) for entry in entries) > len(entries):
+        predictor.direct = chosen_share(predictor, task, entries, seed, "past stretches of rare counts")
+    return predictor
+
+
+def _without_direct(
+    task: ForecastTask, entries: list[dict[str, Any]], seed: int, effects: str, learns: bool
+) -> StateSpacePredictor:
+    """Return a bank that learns, or one that stays as it begins, beside an `issm` where there are data for it."""
     if learns:
         return learnt_in_part(task, entries, seed, effects)
-    if has_days(task.freq):
-        return _beside_direct(task, entries, seed, effects)
     if sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
         log.info("half a bank, whose parameters stay those that other series have taught, and half an issm that learns")
         return _halves(task, entries, seed, effects)
@@ -80,7 +91,7 @@ def _beside_direct(task: ForecastTask, entries: list[dict[str, Any]], seed: int,
     length = int(np.median([entry["target"].shape[-1] for entry in entries]))
     if is_long(length, task.freq, task.prediction_length):
         log.info("a bank, whose parameters stay those that other series have taught, and regressions")
-        predictor.direct = chosen_share(predictor, task, entries, seed)
+        predictor.direct = chosen_share(predictor, task, entries, seed, "regressions")
     else:
         log.info("parameters stay those that other series have taught, as of short series or far horizons")
     return predictor
@@ -101,7 +112,7 @@ def _halves(task: ForecastTask, entries: list[dict[str, Any]], seed: int, effect
 
 
 def chosen_share(
-    predictor: StateSpacePredictor, task: ForecastTask, entries: Sequence[dict[str, Any]], seed: int
+    predictor: StateSpacePredictor, task: ForecastTask, entries: Sequence[dict[str, Any]], seed: int, what: str
 ) -> float:
     """Return the share of direct forecasts, halfway from a half to that of least CRPS on windows before the end.
 
@@ -113,7 +124,7 @@ def chosen_share(
     """
     held_out = _held_out(task, entries, seed)
     if held_out is None:
-        log.info("regressions count for a half: no series is long enough for windows that choose their share")
+        log.info("%s count for a half: no series is long enough for windows that choose their share", what)
         return SHARE
     predictor.direct = SHARE
     pasts, labels = windows_of(held_out)
@@ -122,15 +133,15 @@ def chosen_share(
         forecasts = predictor.predict(pasts, num_samples=0)
         found = [_parabola(*one, day) for one in zip(pasts, labels, forecasts, strict=True)]
     if not (own := [one for one in found if np.isfinite(one).all()]):
-        log.info("regressions count for a half: windows have none, as where many values are missing")
+        log.info("%s count for a half: windows have none, as where many values are missing", what)
         return SHARE
     slope, bend = np.sum(own, 0)
     best = float(np.clip(-slope / bend, 0, 1)) if bend > 0 else SHARE
     share = round((SHARE + best) / 2, 2)
     windows = count_windows(held_out) * len(held_out.entries)
     log.info(
-        "regressions count for %.0f %%, halfway between 50 %% and the %.0f %% that are best in %d windows",
-        share * 100, best * 100, windows,
+        "%s count for %.0f %%, halfway between 50 %% and the %.0f %% that are best in %d windows",
+        what, share * 100, best * 100, windows,
     )  # fmt: skip
     return share
 
@@ -140,7 +151,7 @@ def _held_out(task: ForecastTask, entries: Sequence[dict[str, Any]], seed: int) 
     steps = task.prediction_length
     spare = int(SHARE_OF_LONG * np.median([entry["target"].shape[-1] for entry in entries]) / steps)
     windows = max(span(spare) if len(entries) <= _FEW else min(spare, _WINDOWS), 1)
-    long = [one for one in entries if is_long(one["target"].shape[-1] - windows * steps, task.freq, steps)]
+    long = [one for one in entries if has_direct(one["target"][..., : -windows * steps], task.freq, steps)]
     order = np.random.default_rng(seed).permutation(len(long))[:_HELD_OUT]
     own = [long[number] for number in sorted(order)]
     return ForecastTask(task.name, task.freq, steps, windows, own) if own else None
@@ -150,7 +161,7 @@ def _parabola(past: dict[str, Any], label: dict[str, Any], forecast: Forecast, d
     """Return slope and bend of the CRPS, in seasonal errors, as a function of the share; NaN without one."""
     assert isinstance(forecast, ExactForecast)
     names = set(forecast.weights)
-    regressions = {name for name in names if name.startswith(NAME) and forecast.weights[name]}
+    regressions = {name for name in names if is_direct(name) and forecast.weights[name]}
     if not regressions:
         return np.nan, np.nan
     model, direct = (forecast.of_models(own).quantiles(LEVELS) for own in (names - regressions, regressions))

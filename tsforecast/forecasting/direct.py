@@ -8,8 +8,9 @@ of days.
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import calendar_unit, default_season, has_clock
 from tsforecast.data.effects.effects import SIGNALS
+from tsforecast.forecasting.rare import are_rare, stretches
 from tsforecast.forecasting.ridge import as_recent, curved, ridge
 from tsforecast.models.parts.marginals import Marginals
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
+Continued = Callable[[Array, "Array | None", int], "list[Direct | None]"]
 
 ALONE = "%s of the model alone: direct forecasts continue the days before, and nothing else"
 
@@ -43,7 +46,7 @@ _UNSEEN = 3.0  # times as far from its week as any before the last week, from wh
 _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than each (Gneiting and Ranjan 2013)
 _CURVED = 1000  # origins that a curved function is fitted to, at most
 _PARTS = 20  # of the distribution of errors, as components of a mixture
-NAME = "regression on "  # days or blocks, as the name of a model
+_STRETCH = "past stretches"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Direct:
     errors: Array  # that such forecasts had from earlier origins, (origin, step), narrowed for a mixture
     # Between which forecasts lie: the lowest and the highest value of the past, a whole range farther out.
     range: tuple[float, float]
-    kind: str = "days"  # name of what is continued
+    kind: str = "days"  # what regressions continue; or past stretches of rare counts
 
     def parts(self) -> tuple[Array, Array]:
         """Return means and deviations (part, step) of a mixture of equal weights: sorted errors in parts."""
@@ -86,6 +89,13 @@ def is_long(steps: int, freq: str, horizon: int) -> bool:
         return False
     blocks = has_blocks(day, horizon) and steps >= (_WEEK + _ORIGINS + 1) * horizon
     return blocks or steps >= (_WEEK + _ORIGINS) * day + horizon
+
+
+def has_direct(target: NDArray[Any], freq: str, horizon: int) -> bool:
+    """Return whether a past, (..., time), is long enough for a direct forecast, or one of rare counts."""
+    if has_days(freq):
+        return is_long(target.shape[-1], freq, horizon)
+    return are_rare(target) and all(stretches(row, horizon, default_season(freq)) is not None for row in np.atleast_2d(target))
 
 
 def has_blocks(day: int, horizon: int) -> bool:
@@ -211,7 +221,8 @@ class Directs:
             log.info(ALONE, "forecasts with a known part of the future are")
         day = default_season(freq)
         self.turn = "hours" if calendar_unit(freq)[1] == "s" else "days"
-        self.found = [_of_window(window, day, horizon, targets) if has_days(freq) else None for window in windows]
+        continued = partial(_regressions, day=day) if has_days(freq) else partial(_stretches, season=day)
+        self.found = [_of_window(window, continued, horizon, targets) for window in windows]
 
     def mixed(self, marginals: Marginals, exponents: NDArray[np.int64]) -> Marginals:
         """Return the mixtures of distributions of a model and direct ones.
@@ -240,7 +251,7 @@ class Directs:
                 shares[:, row] = torch.tensor([1 - self.share, self.share]).log()
         log_weight[shares[1].isinf(), 0] = 0.0
         kind = next(one.kind for series in self.found for one in series or ())
-        name = NAME + (self.turn if kind == "days" else kind)
+        name = kind if kind == _STRETCH else f"regression on {self.turn if kind == 'days' else kind}"
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
         return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 
@@ -259,13 +270,30 @@ class Directs:
         return exchanged
 
 
-def _of_window(window: dict[str, Any], day: int, horizon: int, targets: int) -> list[Direct] | None:
+def is_direct(name: str) -> bool:
+    """Return whether a name in a mixture is that of direct forecasts."""
+    return name == _STRETCH or name.startswith("regression on ")
+
+
+def _of_window(window: dict[str, Any], continued: Continued, horizon: int, targets: int) -> list[Direct] | None:
     """Return the direct forecast of each target; None without one of each, or with a future known in part."""
     if not np.isnan(window["known_future"]).all():
         return None
     values = np.where(window["past_observed"], window["past_target"], np.nan)[:, :targets].astype(np.float64)
-    found = [direct_forecast(target, day, horizon, window.get(SIGNALS)) for target in values.T]
-    if any(one is None for one in found) and has_blocks(day, horizon):
-        found = [direct_forecast(target, day, horizon, window.get(SIGNALS), horizon) for target in values.T]
+    found = continued(values.T, window.get(SIGNALS), horizon)
     every = [one for one in found if one is not None]
     return every if len(every) == len(found) else None
+
+
+def _regressions(values: Array, signals: Array | None, horizon: int, day: int) -> list[Direct | None]:
+    found = [direct_forecast(target, day, horizon, signals) for target in values]
+    if any(one is None for one in found) and has_blocks(day, horizon):
+        found = [direct_forecast(target, day, horizon, signals, horizon) for target in values]
+    return found
+
+
+def _stretches(values: Array, signals: Array | None, horizon: int, season: int) -> list[Direct | None]:
+    """Return past stretches of each target of rare counts, as forecasts of nothing and their errors."""
+    rare = are_rare(values) and (signals is None or not signals.size)
+    found = [stretches(target, horizon, season) if rare else None for target in values]
+    return [None if x is None else Direct(np.zeros(horizon), x, (0.0, float(x.max())), _STRETCH) for x in found]
