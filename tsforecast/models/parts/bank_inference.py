@@ -35,7 +35,7 @@ class BankInference(AbstractLinearMixture[BankDynamics]):
         objective: "crps" of the mixture's forecast of a window's future from its past, or "likelihood" of that future.
     """
 
-    dynamics: AbstractBankDynamics
+    dynamics: BankDynamics
     units: Units
     objective: str = "crps"
 
