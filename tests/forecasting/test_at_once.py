@@ -11,7 +11,7 @@ import torch
 import tsforecast
 from tsforecast import StateSpaceEstimator
 from tsforecast.data import read_task
-from tsforecast.forecasting import default_model, histories, lengths
+from tsforecast.forecasting import default_model, histories
 from tsforecast.models.parts import bank_prior
 from tsforecast.models.parts.bank_dynamics import BankDynamics
 
@@ -56,7 +56,7 @@ def test_few_long_series_at_a_time_have_the_same_forecasts(table, monkeypatch):
 
 @pytest.mark.parametrize(("components", "is_cut"), [("damped_level+hour_of_day", True), ("damped_level+year", False)])
 def test_hours_before_the_last_weeks_are_filtered_where_a_year_is_sought(components, is_cut, monkeypatch, caplog):
-    monkeypatch.setattr(lengths, "_HISTORY", 0)  # eight weeks stay
+    monkeypatch.setattr(histories, "_HISTORY", 0)  # eight weeks stay
     hours, random = np.arange(2000), np.random.default_rng(3)
     values = np.where(hours < 600, 10.0, 0.0) + np.sin(2 * np.pi * hours / 24) + random.normal(0, 0.1, 2000)
     whole = {"item_id": "a", "start": pd.Period("2021-01-01 00:00", "h"), "target": values}

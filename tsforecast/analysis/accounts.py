@@ -24,7 +24,6 @@ from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import Belief
 from tsforecast.models.parts.inference import AbstractLinearMixture
 from tsforecast.models.parts.marginals import Marginals
-from tsforecast.models.records import steps_of
 
 _HELD = 30_000_000  # numbers of the covariances of a batch, which a smoother keeps
 _PATHS = 200  # of the next step, where its distribution has no closed form
@@ -190,7 +189,7 @@ def _exact(
     linear: AbstractLinearMixture[Any], batch: dict[str, Any], learn: int, exponents: NDArray[np.int64]
 ) -> list[dict[str, Any]]:
     """Return parts of the account of a linear system, by its filter and its smoother."""
-    begun = linear.begin(batch, steps_of(batch, 0, learn))
+    begun = linear.begin(batch, _steps(batch, 0, learn))
     (member,) = linear.members_of(batch, "past", begun)
     model, (location, scale), (values, observed) = member.model, (member.location, member.scale), member.data
     structure, units = member.structure, linear.units
@@ -222,12 +221,12 @@ def _by_step(
     The second of the two is where a series has changed.
     """
     inference, length = histories.net.inference, batch["past_target"].shape[1]
-    belief: Belief = inference.filter(steps_of(batch, 0, first))[0]
+    belief: Belief = inference.filter(_steps(batch, 0, first))[0]
     watch = ErrorWatch.begin(batch["past_target"][:, 0].double().cpu())
     steps: list[Marginals] = []
     changed: list[Tensor] = []
     for time in range(first, length):
-        here = steps_of(batch, time, time + 1)
+        here = _steps(batch, time, time + 1)
         steps.append(_ahead(histories, belief, _as_future(here)))
         observed = here["past_observed"].bool()
         errors = steps[-1].normal_score(torch.where(observed, here["past_target"], 0.0).double().cpu())[:, 0]
@@ -258,6 +257,11 @@ def _joined(steps: list[Marginals]) -> Marginals:
     """Return distributions of one series and step each as rows."""
     fields = ("log_weight", "mean", "deviation", "size")
     return dataclasses.replace(steps[0], **{name: torch.cat([getattr(one, name) for one in steps]) for name in fields})
+
+
+def _steps(batch: dict[str, Any], first: int, end: int) -> dict[str, Any]:
+    """Return a batch with some of the steps of its past alone."""
+    return {name: x[:, first:end] if name.startswith("past_") else x for name, x in batch.items()}
 
 
 def _as_future(batch: dict[str, Any]) -> dict[str, Any]:

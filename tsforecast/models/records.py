@@ -234,8 +234,3 @@ class TimeSlice:
         names = ("values", "observed", "time_feat", "dynamic_real")
         joined = {name: torch.cat([getattr(self, name), getattr(later, name)]) for name in names}
         return TimeSlice(**joined, active=active, season_index=torch.cat(index))
-
-
-def steps_of(batch: Batch, first: int, end: int) -> Batch:
-    """Return a batch with some of the steps of its past alone."""
-    return {name: x[:, first:end] if name.startswith("past_") else x for name, x in batch.items()}

@@ -128,7 +128,7 @@ class CategoricalSwitching(AbstractSwitchingSystem):
         """Draw the next switch from the Markov chain."""
         log_prior = self.log_prior(particles, time)
         eye = torch.eye(log_prior.shape[-1], dtype=log_prior.dtype, device=log_prior.device)
-        return eye[draw_index(log_prior.exp(), -1, generator)]
+        return eye[draw_index(log_prior.exp().movedim(-1, 0), 0, generator)]
 
 
 def _pick(x: Tensor, index: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from tsforecast.models.parts.bank_paths import apart, draw, picked
 from tsforecast.models.parts.inference import AbstractLinearMixture, LinearMember, LinearModel
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_mixture
-from tsforecast.models.parts.units import in_scale, known_past, last_values, near, scaled
+from tsforecast.models.parts.units import Units, in_scale, known_past, last_values, near, scaled
 from tsforecast.models.parts.volatility import NODES, discounted
 from tsforecast.models.records import BankState, Batch, Belief, Series, TimeSlice
 from tsforecast.models.transformations import transformation_of
@@ -29,20 +29,35 @@ _SCORED = 6  # steps of a window's future, at most, whose CRPS is computed: neig
 class BankInference(AbstractLinearMixture[BankDynamics]):
     """Exact inference in each model of a bank, and a posterior over them.
 
-    The units of the targets have no transformation, since every model has its own.
-
     Attributes:
+        dynamics: Dynamics of the models.
+        units: Units of the targets: no transformation, since every model has its own.
         objective: "crps" of the mixture's forecast of a window's future from its past, or "likelihood" of that future.
     """
 
+    dynamics: BankDynamics
+    units: Units
     objective: str = "crps"
-
-    undivided = "the models of a bank have different components: train an issm with those that are asked for"
 
     @property
     def members(self) -> Members:
         """Return the models."""
         return Members(self.dynamics, self.units.data, tuple(range(len(self.dynamics.transformations))))
+
+    @property
+    def has_marginals(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def linear(self) -> "BankInference":
+        """Return this inference."""
+        return self
+
+    @property
+    def is_single(self) -> bool:
+        """Return False."""
+        return False
 
     def begin(self, batch: Batch, like: Batch) -> Belief:
         """Return the beliefs before the first step, see `AbstractLinearMixture`."""
@@ -207,6 +222,14 @@ class BankInference(AbstractLinearMixture[BankDynamics]):
             paths = picked(paths, samples, state, names, chosen // NODES, structure)
         assert paths is not None
         return self._in_units(paths, known_past(batch))
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Refuse: the models of a bank have different components.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("the models of a bank have different components: train an issm with those that are asked for")
 
     def _after(self, past: TimeSlice, series: Series, before: BankState | None) -> tuple[BankState, Terms]:
         """Return the state after a slice, and the evidence of its values, in units of the series' sizes."""

@@ -20,7 +20,7 @@ from tsforecast.models.parts.inference import (
 )
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.objectives import crps_of_marginals, negative_log_likelihood
-from tsforecast.models.parts.units import known_past, scaled
+from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
 
@@ -43,15 +43,32 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
     """Inference by the Kalman filter and its smoother, with forecasts in closed form.
 
     Attributes:
+        dynamics: Dynamics of the model.
+        units: Units of its targets.
         objective: "crps" of the forecast of a window's future from its past, or "likelihood" of past and future.
         surprise: Of the parameters of series, see `ISSMDynamics.surprise`; with the CRPS it is added to its
             logarithm, in training alone.
     """
 
+    dynamics: AbstractLinearDynamics
+    units: Units
     objective: str = "crps"
     surprise: Callable[[Series], Tensor] | None = None
 
-    is_single = True
+    @property
+    def has_marginals(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def linear(self) -> "ExactInference":
+        """Return this inference."""
+        return self
+
+    @property
+    def is_single(self) -> bool:
+        """Return True."""
+        return True
 
     def begin(self, batch: Batch, like: Batch) -> Belief:
         """Return the belief before the first step, see `AbstractLinearMixture`."""
@@ -96,6 +113,17 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
         prior = model.prior if belief is None else belief.gaussian
         state, terms = model.system.posterior(prior, *scaled(time_slice, location, scale))
         return Belief(state, location, scale, Series.of(batch), model.memory), terms
+
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self.filter(batch, belief)[0]
+
+    def filter_weighted(
+        self, batch: Batch, belief: Belief | None = None
+    ) -> tuple[Belief, Float[Tensor, "time series"], list[Float[Tensor, "1 series 1"]]]:
+        """Return the result of `filter`, and a weight of 1."""
+        after, terms = self.filter(batch, belief)
+        return after, terms, [x.unsqueeze(0) for x in self.weights(after)]
 
     def predictive(self, belief: Belief, future: Batch) -> Gaussian:
         """Return the joint Gaussian of the horizon in closed form, given its known values.
@@ -147,7 +175,9 @@ class ExactInference(AbstractLinearMixture[AbstractLinearDynamics]):
         return self.units.in_units(torch.stack(emitted), location, scale, known_past(batch))
 
     def smoothed(
-        self, batch: Batch, units: tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]] | None = None
+        self,
+        batch: Batch,
+        units: tuple[Float[Tensor, "series target"], Float[Tensor, "series target"]] | None = None,
     ) -> tuple[Gaussian, Gaussian]:
         """Return beliefs about every step of the batch's past, given all of it.
 

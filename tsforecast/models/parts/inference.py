@@ -9,7 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tsforecast.core import ISSM, AbstractLinearGaussian, AbstractLinearSystem, ComposedSystem, Gaussian, LinearGaussian
+from tsforecast.core import (
+    ISSM,
+    AbstractLinearGaussian,
+    AbstractLinearSystem,
+    ComposedSystem,
+    Gaussian,
+    LinearGaussian,
+)
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.structure import Structure
 from tsforecast.models.parts.units import Units, scaled
@@ -76,23 +83,20 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     Attributes:
         dynamics: Dynamics of the model.
         units: Units of its targets.
-        undivided: Error of models without components; `{}` stands for the name of their dynamics.
     """
 
     dynamics: SomeDynamics
     units: Units
 
-    undivided = "the state of {} has no components with names"
-
     @property
+    @abc.abstractmethod
     def has_marginals(self) -> bool:
         """Return whether `marginals` are known in closed form."""
-        return True
 
     @property
+    @abc.abstractmethod
     def linear(self) -> Optional["AbstractLinearMixture[Any]"]:
         """Return this inference if the model is linear, or a mixture of linear models; else None."""
-        return None
 
     @abc.abstractmethod
     def loss(self, batch: Batch, linear: bool) -> Float[Tensor, " series"]:
@@ -107,9 +111,9 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return a belief and log-likelihoods, see `AbstractForecaster.filter`."""
 
+    @abc.abstractmethod
     def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
-        """Return the belief of `filter` alone, perhaps at less cost."""
-        return self.filter(batch, belief)[0]
+        """Return the belief of `filter` alone, which may cost less."""
 
     @abc.abstractmethod
     def forecast(
@@ -134,13 +138,13 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     ) -> Float[Tensor, "series sample time target"]:
         """Return joint samples of missing values, see `AbstractForecaster.impute`."""
 
+    @abc.abstractmethod
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Return the smoothed components of the batch's past, see `Structure.parts_of`.
 
         Raises:
-            ValueError: If the state has no components with names, as here.
+            ValueError: If the state has no components with names.
         """
-        raise ValueError(self.undivided.format(type(self.dynamics).__name__))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -168,7 +172,7 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
             ValueError: If they have no names.
         """
         if self.dynamics.structure is None:
-            raise ValueError(self.undivided.format(type(self.dynamics).__name__))
+            raise ValueError(f"the state of {type(self.dynamics).__name__} has no components with names")
         return self.dynamics.structure
 
 
@@ -198,7 +202,7 @@ class LinearMember:
 
     @property
     def data(self) -> tuple[Float[Tensor, "time stacked target"], Bool[Tensor, "time stacked target"] | None]:
-        """Return scaled values, and a mask of those observed and near, see `scaled`."""
+        """Return scaled values, and which of them are observed and near, see `scaled`."""
         return scaled(self.time_slice, self.location, self.scale)
 
     @property
@@ -208,25 +212,13 @@ class LinearMember:
         return values if observed is None else torch.where(observed, values, torch.nan)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class AbstractLinearMixture(AbstractInference[SomeDynamics], abc.ABC, Generic[SomeDynamics]):
-    """Inference in a linear model, or in a mixture of linear models that can be asked one by one.
-
-    Attributes:
-        dynamics: Dynamics of the model, or of all.
-        units: Units of its targets.
-        is_single: Whether the model is one linear system, whose answers are in transformed units.
-    """
-
-    dynamics: SomeDynamics
-    units: Units
-
-    is_single = False
+    """Inference in a linear model, or in a mixture of linear models, each of which can be asked alone."""
 
     @property
-    def linear(self) -> Optional["AbstractLinearMixture[Any]"]:
-        """Return this inference, unless a member is not linear."""
-        return self
+    @abc.abstractmethod
+    def is_single(self) -> bool:
+        """Return whether the model is one linear system, whose answers are in transformed units."""
 
     @abc.abstractmethod
     def begin(self, batch: Batch, like: Batch) -> Belief:
@@ -252,12 +244,8 @@ class AbstractLinearMixture(AbstractInference[SomeDynamics], abc.ABC, Generic[So
     def weights(self, belief: Belief) -> list[Float[Tensor, "series transformation"]]:
         """Return the weights of all models, in the order of `members_of`."""
 
+    @abc.abstractmethod
     def filter_weighted(
         self, batch: Batch, belief: Belief | None = None
     ) -> tuple[Belief, Float[Tensor, "time series"], list[Float[Tensor, "#time series transformation"]]]:
-        """Return the result of `filter`, and the weights of all models before each step, as `weights` orders them.
-
-        By default they are those behind the last step.
-        """
-        after, terms = self.filter(batch, belief)
-        return after, terms, [weight.unsqueeze(0) for weight in self.weights(after)]
+        """Return the result of `filter`, and the weights of all models before each step, as `weights` orders them."""

@@ -18,7 +18,7 @@ from tsforecast.models.parts.inference import AbstractDynamics, AbstractInferenc
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.parts.stretch import Stretch
 from tsforecast.models.parts.units import Units
-from tsforecast.models.records import Batch, Belief, DataSpec, JointState, Series, steps_of
+from tsforecast.models.records import Batch, Belief, DataSpec, JointState, Series
 
 _OF_TARGETS = ("past_target", "past_observed", "future_target", "future_observed", "known_future")
 _WINDOW, _BLOCK = 512, 32  # steps at the end of a history whose errors are read, and of them at a time
@@ -49,12 +49,20 @@ class JointInference(AbstractInference[AbstractDynamics]):
     inner: AbstractLinearMixture[Any]
     units: Units
 
-    undivided = "each of several targets has components of its own: forecast them as series, or take gls"
-
     @property
     def dynamics(self) -> AbstractDynamics:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Return the dynamics of single targets."""
         return self.inner.dynamics
+
+    @property
+    def has_marginals(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def linear(self) -> None:
+        """Return None: targets are mixtures each for itself."""
+        return None
 
     @property
     def _targets(self) -> int:
@@ -71,6 +79,10 @@ class JointInference(AbstractInference[AbstractDynamics]):
         nothing = Correlation.none(len(batch["series_index"]), self._targets, known.scale)
         return self._belief(known, nothing, batch)
 
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self.filter(batch, belief)[0]
+
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the beliefs of all targets and of their correlation, and the log-likelihood of each step.
 
@@ -81,7 +93,7 @@ class JointInference(AbstractInference[AbstractDynamics]):
         known, found = self._together(belief), belief.joint.correlation
         terms, first = [], max(steps - _WINDOW, 0)
         for start in [*([0] if first else []), *range(first, steps, _BLOCK)]:
-            part = steps_of(flat, start, first if start < first else min(start + _BLOCK, steps))
+            part = _steps(flat, start, first if start < first else min(start + _BLOCK, steps))
             after, term, weights = self.inner.filter_weighted(part, known)
             terms.append(term.unflatten(1, (self._targets, -1)).sum(1))
             if start >= first:
@@ -138,6 +150,14 @@ class JointInference(AbstractInference[AbstractDynamics]):
         """Return samples of missing values, those of each target by its own model."""
         samples = self.inner.impute(self._flat(batch), num_samples, generator)
         return samples.squeeze(-1).unflatten(0, (self._targets, -1)).movedim(0, -1)
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Refuse: each target has components of its own.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("each of several targets has components of its own: forecast them as series, or take gls")
 
     def _flat(self, batch: Batch) -> Batch:
         """Return the batch with each target as a series, targets outermost."""
@@ -273,3 +293,8 @@ def joined(inner: SomeMixture, units: Units) -> SomeMixture | JointInference:
         units: Units of all targets.
     """
     return inner if units.data.num_targets == 1 else JointInference(inner, units)
+
+
+def _steps(batch: Batch, start: int, stop: int) -> Batch:
+    """Return a batch with some of the steps of its past."""
+    return {name: x[:, start:stop] if name.startswith("past_") else x for name, x in batch.items()}

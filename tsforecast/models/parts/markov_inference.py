@@ -20,7 +20,7 @@ from tsforecast.models.parts.markov_paths import counts_given, values_given
 from tsforecast.models.parts.markov_system import Markov
 from tsforecast.models.parts.objectives import negative_log_likelihood
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
-from tsforecast.models.parts.units import known_past, scaled
+from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
 
@@ -51,12 +51,23 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
     A belief has one particle for each memory of regimes, see `core.regimes.chain`: weights are exact, and nothing is
     drawn but sample paths. Where lags of a value are missing, the particles are Gaussian over them, and those that
     differ in the oldest regime alone are collapsed (see `core.regimes.collapse`); elsewhere they have no variance.
+
+    Attributes:
+        dynamics: Dynamics of the model.
+        units: Units of its targets.
     """
+
+    dynamics: AbstractMarkovDynamics
+    units: Units
 
     @property
     def has_marginals(self) -> bool:
         """Return whether there is one target without lags: with them a mixture over paths has too many components."""
         return not self.dynamics.lags and self.dynamics.targets == 1 and self.units.support == "real"
+
+    @property
+    def linear(self) -> None:
+        """Return None: a switch chooses the system."""
 
     # The filter.
 
@@ -90,7 +101,12 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
         )
 
     def _run(
-        self, time_slice: TimeSlice, series: Series, location: Tensor, scale: Tensor, start: ParticleState | None = None
+        self,
+        time_slice: TimeSlice,
+        series: Series,
+        location: Tensor,
+        scale: Tensor,
+        start: ParticleState | None = None,
     ) -> tuple[_Run, Markov]:
         """Return the result of the filter, and the model of the slice.
 
@@ -245,6 +261,15 @@ class MarkovInference(AbstractRegimeInference[AbstractMarkovDynamics]):
             return self.units.in_units(paths, location, scale, known_past(batch))
         paths = values_given(model, start, values, seen, time_slice.active, num_samples, generator)
         return self.units.in_units(model.scaled(paths), location, scale, known_past(batch))
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Refuse: there are no components.
+
+        Raises:
+            ValueError: Always.
+        """
+        self.named_structure()
+        return {}
 
     # Regimes.
 

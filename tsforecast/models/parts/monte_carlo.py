@@ -26,7 +26,7 @@ from tsforecast.models.parts.particle_filter import ParticleFilter
 from tsforecast.models.parts.particles_ahead import MIXED_PATHS, emitted_given, system_ahead, system_given
 from tsforecast.models.parts.regimes import AbstractRegimeInference, Regimes
 from tsforecast.models.parts.switching_dynamics import AbstractSwitchingDynamics, Particles
-from tsforecast.models.parts.units import known_past, scaled
+from tsforecast.models.parts.units import Units, known_past, scaled
 from tsforecast.models.records import Batch, Belief, Series, TimeSlice
 
 # Paths of a training step with the objective "crps": of values, and of switches, which have less noise.
@@ -40,6 +40,8 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     """Inference by particle filters, with mixtures or sample paths, and regimes by backward simulation.
 
     Attributes:
+        dynamics: Dynamics of the model.
+        units: Units of its targets.
         particles: Options of the particle filter.
         objective: "likelihood", or "crps" of a window's future: of paths of switches, or of values that are decoded.
         gradient_length: With "crps", steps at the end of the past through which gradients go back; 0 for all.
@@ -51,6 +53,8 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
         is_collapsed: Whether Kim's filter of categories, a Gaussian for each, takes the place of particles.
     """
 
+    dynamics: AbstractSwitchingDynamics
+    units: Units
     particles: Particles
     objective: str = "likelihood"
     gradient_length: int = 0
@@ -64,6 +68,10 @@ class ParticleInference(AbstractRegimeInference[AbstractSwitchingDynamics]):
     def has_marginals(self) -> bool:
         """Return whether the distribution of a horizon is a mixture of Gaussians, given the sampled variables."""
         return has_moments(self.dynamics.decoder)
+
+    @property
+    def linear(self) -> None:
+        """Return None: a switch chooses the system."""
 
     @property
     def _emits_targets(self) -> bool:

@@ -12,6 +12,7 @@ from tsforecast.core.particles.resampling import systematic_ancestors
 from tsforecast.core.torch_internals import constant
 from tsforecast.models.parts.inference import AbstractDynamics, AbstractInference, AbstractLinearMixture, LinearMember
 from tsforecast.models.parts.marginals import Marginals
+from tsforecast.models.parts.units import Units
 from tsforecast.models.records import Batch, Belief, PoolState
 from tsforecast.models.transformations import transformation_of
 
@@ -49,19 +50,19 @@ class PoolDynamics(AbstractDynamics):
 class PoolInference(AbstractLinearMixture[PoolDynamics]):
     """Inference in each member; forecasts are their mixture, a linear opinion pool (Stone 1961).
 
-    The units are those of one of the members, which a belief shows.
-
     Attributes:
+        dynamics: Dynamics of the members.
+        units: Units of one of the members, which a belief shows.
         members: Inference in each member.
         names: What each is called.
         learning: Whether each learns.
     """
 
+    dynamics: PoolDynamics
+    units: Units
     members: tuple[AbstractInference[Any], ...]
     names: tuple[str, ...]
     learning: tuple[bool, ...]
-
-    undivided = "the members of a pool have different components: train an issm with those that are asked for"
 
     def __post_init__(self) -> None:
         for member, learns in zip(self.members, self.learning, strict=True):
@@ -81,6 +82,11 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
     def _linear(self) -> list[AbstractLinearMixture[Any]]:
         return [one for member in self.members if (one := member.linear) is not None]
 
+    @property
+    def is_single(self) -> bool:
+        """Return False."""
+        return False
+
     def begin(self, batch: Batch, like: Batch) -> Belief:
         """Return the beliefs of all members before the first step, see `AbstractLinearMixture`."""
         pairs = zip(self.each(batch), self.each(like), strict=True)
@@ -97,6 +103,13 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
         each = zip(self._linear, belief.pool.members, self.dynamics.log_weight.exp().tolist(), strict=True)
         return [share * weight for one, known, share in each for weight in one.weights(known)]
 
+    def filter_weighted(
+        self, batch: Batch, belief: Belief | None = None
+    ) -> tuple[Belief, Float[Tensor, "time series"], list[Float[Tensor, "1 series transformation"]]]:
+        """Return the result of `filter`, and the weights behind the last step."""
+        after, terms = self.filter(batch, belief)
+        return after, terms, [weight.unsqueeze(0) for weight in self.weights(after)]
+
     @property
     def lead(self) -> int:
         """Return the number of the member that these units belong to."""
@@ -107,6 +120,10 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
         each = zip(self.each(batch), self.learning, strict=True)
         losses = (member.loss(own, linear) for (member, own), learns in each if learns)
         return sum(losses, torch.zeros(()).to(self.dtype))
+
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self.filter(batch, belief)[0]
 
     def filter(self, batch: Batch, belief: Belief | None = None) -> tuple[Belief, Float[Tensor, "time series"]]:
         """Return the beliefs of all members, and the log-likelihood of each step of the mixture.
@@ -170,6 +187,14 @@ class PoolInference(AbstractLinearMixture[PoolDynamics]):
             return self.members[k].impute(own, count, generator)
 
         return self._drawn(draw, batch, num_samples, generator)
+
+    def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Refuse: the members have different components.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("the members of a pool have different components: train an issm with those that are asked for")
 
     def each(self, batch: Batch) -> list[tuple[AbstractInference[Any], Batch]]:
         """Return every member with the batch as it expects it: with its own seasons."""

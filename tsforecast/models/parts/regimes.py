@@ -10,7 +10,6 @@ from torch import Tensor
 
 from tsforecast.core.gaussian import register_record
 from tsforecast.models.parts.inference import AbstractInference, SomeDynamics
-from tsforecast.models.parts.units import Units
 from tsforecast.models.records import Batch, Belief
 
 
@@ -31,17 +30,12 @@ class Regimes:
     path: Int[Tensor, "time series"]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class AbstractRegimeInference(AbstractInference[SomeDynamics], abc.ABC, Generic[SomeDynamics]):
-    """Inference in a model that has regimes.
+    """Inference in a model that has regimes."""
 
-    Attributes:
-        dynamics: Dynamics of the model.
-        units: Units of its targets.
-    """
-
-    dynamics: SomeDynamics
-    units: Units
+    def after(self, batch: Batch, belief: Belief | None = None) -> Belief:
+        """Return the belief of `filter` alone."""
+        return self.filter(batch, belief)[0]  # there is no cheaper way
 
     @abc.abstractmethod
     def regimes(self, batch: Batch, num_samples: int = 100, generator: torch.Generator | None = None) -> Regimes:
