@@ -46,6 +46,7 @@ _UNSEEN = 3.0  # times as far from its week as any before the last week, from wh
 _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than each (Gneiting and Ranjan 2013)
 _CURVED = 1000  # origins that a curved function is fitted to, at most
 _PARTS = 20  # of the distribution of errors, as components of a mixture
+NAME = "regression on "  # days or blocks, as the name of a model
 _STRETCH = "past stretches"
 
 
@@ -95,7 +96,8 @@ def has_direct(target: NDArray[Any], freq: str, horizon: int) -> bool:
     """Return whether a past, (..., time), is long enough for a direct forecast, or one of rare counts."""
     if has_days(freq):
         return is_long(target.shape[-1], freq, horizon)
-    return are_rare(target) and all(stretches(row, horizon, default_season(freq)) is not None for row in np.atleast_2d(target))
+    season, rows = default_season(freq), np.atleast_2d(target)
+    return are_rare(target) and all(stretches(row, horizon, season) is not None for row in rows)
 
 
 def has_blocks(day: int, horizon: int) -> bool:
@@ -251,7 +253,7 @@ class Directs:
                 shares[:, row] = torch.tensor([1 - self.share, self.share]).log()
         log_weight[shares[1].isinf(), 0] = 0.0
         kind = next(one.kind for series in self.found for one in series or ())
-        name = kind if kind == _STRETCH else f"regression on {self.turn if kind == 'days' else kind}"
+        name = kind if kind == _STRETCH else NAME + (self.turn if kind == "days" else kind)
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
         return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 
@@ -272,7 +274,7 @@ class Directs:
 
 def is_direct(name: str) -> bool:
     """Return whether a name in a mixture is that of direct forecasts."""
-    return name == _STRETCH or name.startswith("regression on ")
+    return name == _STRETCH or name.startswith(NAME)
 
 
 def _of_window(window: dict[str, Any], continued: Continued, horizon: int, targets: int) -> list[Direct] | None:

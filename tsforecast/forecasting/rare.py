@@ -1,7 +1,7 @@
 """Rare counts: whole numbers that are mostly zero, whose past stretches say what comes.
 
 A Gaussian behind a transformation has the quantiles of such counts, which are zeros, but neither their mean nor their
-sums. Stretches of the past have both (a moving block bootstrap, Kuensch 1989).
+sums. Stretches of the past have both (a moving block bootstrap, Künsch 1989).
 """
 
 from typing import Any
