@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 Continued = Callable[[Array, "Array | None", int], "list[Direct | None]"]
 
-ALONE = "%s of the model alone: direct forecasts continue the days before, and nothing else"
+ALONE = "%s of the model alone: direct forecasts continue the past, and nothing else"
 
 SHARE = 0.5  # of direct forecasts in a mixture, where nothing else is known
 _DAYS = (1, 2, 3, 7)  # before a forecast, whose values explain it
