@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 _ZEROS = 0.5  # of the values, at least
-_STRETCHES = 28  # at least; and how many there are, at most
-_LATEST = 365
+_STRETCHES = 28  # at least
+_LATEST = 365  # stretches, at most
 
 
 def are_rare(values: NDArray[Any]) -> bool:
