@@ -2,8 +2,7 @@
 
 A state-space model goes from step to step. What it has wrong of the day's shape it has wrong at every step ahead. A
 direct forecast has coefficients of its own for each step ahead, and its errors are those it had before. Of less than
-three weeks, and far less than a day ahead, it continues blocks as long as the horizon. Seconds have hours in the place
-of days.
+three weeks, and far less than a day ahead, it continues blocks as long as the horizon. Seconds have hours for days.
 """
 
 import itertools
