@@ -51,6 +51,29 @@ def test_stretches_come_from_the_latest_values_of_one_mean():
     assert np.isfinite(stretches(missing, 5, 1)).all()
 
 
+def test_a_half_without_values_says_nothing_of_the_mean(recwarn):
+    values = np.resize([0.0, 0.0, 0.0, 1.0], 400)
+    values[:190] = np.nan
+    assert stretches(values, 5, 1) is not None
+    assert not recwarn.list
+
+
+def test_targets_of_unlike_lengths_share_weights():
+    rng = np.random.default_rng(2)
+    even = rng.poisson(0.3, 300)
+    jumps = np.concatenate([rng.poisson(0.02, 240), rng.poisson(0.4, 60)])
+    start = pd.Period("2024-01-01", "D")
+    entry = {"item_id": "pair", "start": start, "target": np.stack([even, jumps]).astype(float)}
+    task = ForecastTask("pair", "D", 5, 0, [entry])
+    predictor = fitted(task)
+    predictor.direct = 0.9
+    (found,) = predictor.predict([entry], num_samples=0)
+    quantiles = np.asarray(found.quantiles((0.5, 0.9, 0.99, 0.999)))
+    assert np.isfinite(quantiles).all()
+    assert sum(np.mean(one) for one in found.weights.values()) == pytest.approx(1.0)
+    assert np.mean(found.weights["past stretches"]) == pytest.approx(0.9, abs=1e-6)
+
+
 @pytest.mark.parametrize("rate", [0.05, 0.5])
 def test_means_and_sums_are_those_of_the_counts(rate, caplog):
     rng = np.random.default_rng(3)

@@ -230,3 +230,23 @@ def test_auto_models_increments_and_a_named_model_totals(task, caplog):
         assert own.train(task.train).totals is bool(totals)
     levels = StateSpaceEstimator("auto", totals=False, models="bank", trainer_kwargs={"max_epochs": 1}, **options)
     assert not levels.train(task.train).totals
+
+
+def test_a_single_reading_ends_no_training(task):
+    one = {**task.train[0], "item_id": "new", "target": np.append(np.full(_DAYS - _HORIZON - 1, np.nan), 500.0)}
+    entries = [*task.train, one]
+    trainer = {"max_epochs": 0, "enable_progress_bar": False}
+    estimator = StateSpaceEstimator("bank", "D", _HORIZON, totals=True, seed=0, trainer_kwargs=trainer)
+    predictor = estimator.train(entries)
+    assert np.isfinite([forecast.mean for forecast in predictor.predict(entries)]).all()
+    again = StateSpaceEstimator("bank", "D", _HORIZON, seed=0, trainer_kwargs=trainer)
+    assert again.train_from(predictor, entries).totals
+    levels = StateSpaceEstimator("bank", "D", _HORIZON, totals=False, seed=0, trainer_kwargs=trainer)
+    with pytest.raises(ValueError, match="expected totals=True as in the predictor, got False"):
+        levels.train_from(predictor, entries)
+
+
+def test_sums_with_a_seed_are_the_same_again():
+    frame = _frame(_used().cumsum(1)).assign(town=lambda x: np.where(x["meter"] == "meter 0", "a", "b"))
+    one, other = (tsforecast.forecast(frame, horizon=3, seed=1, hierarchy="town/meter") for _ in range(2))
+    pd.testing.assert_frame_equal(one, other)

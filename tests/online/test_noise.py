@@ -95,8 +95,25 @@ def test_a_target_that_does_not_vary_says_nothing_of_the_noise():
     assert stream.noise == Noise()
 
 
+def test_a_block_moves_the_variance_once():
+    """Rows of a block are all surprised by the same change: their factors do not multiply."""
+    rng = np.random.default_rng(4)
+    noise = Noise(0.01, 300.0)
+    changed = torch.from_numpy(rng.normal(0, 10.0, (256, 1)))
+    after = noise.after(Expectation(torch.zeros(256, 1).double(), torch.full((256, 1), 0.02).double()), changed, None)
+    assert after.variance < 20 * noise.variance
+    found = []
+    for _ in range(400):
+        rows = torch.from_numpy(rng.normal(0, math.sqrt(0.5), (256, 1)))
+        expected = Expectation(torch.zeros(256, 1).double(), torch.full((256, 1), after.variance).double())
+        after = after.after(expected, rows, None)
+        found.append(after.variance)
+    # Of 256 squares in each of 300 late steps, which are correlated over about two.
+    assert np.mean(found[100:]) == pytest.approx(0.5, rel=3 * math.sqrt(2 / 256 / 300 * 3))
+
+
 def test_counts_of_any_size_leave_a_variance():
     expected = Expectation(torch.zeros(3, 1).double(), torch.ones(3, 1).double())
     target = torch.tensor([[1e-9], [1e6], [math.nan]]).double()
     noise = Noise(1.0, 10.0).after(expected, target, torch.tensor([1e9, 1e-3, 1.0]).double())
-    assert 0 < noise.variance < 1
+    assert 0.5 < noise.variance < 1

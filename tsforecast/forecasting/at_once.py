@@ -72,7 +72,10 @@ def forecast(
         if hierarchy is not None:
             tree, task = find_hierarchy(hierarchy, task, roles.items)
         periods = find_periods(aggregate, task) if aggregate else []
-        found = with_all_sums(fitted(task, seed), task, tree, periods, seed=seed)
+        predictor = fitted(task, seed)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            found = with_all_sums(predictor, task, tree, periods, seed=seed)
         return alike(forecast_frame(found, levels, (), task.columns), data)
     predictor, ahead = fitted(task, seed), task if start == "each" else task.ending_together()
     found = predictor.predict(ahead.latest, num_samples=0 if predictor.has_marginals else None)

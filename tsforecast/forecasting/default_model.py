@@ -67,7 +67,10 @@ def _fitted(task: ForecastTask, seed: int) -> StateSpacePredictor:
     if has_days(task.freq) and not learns:
         return _beside_direct(task, entries, seed, effects)
     predictor = _without_direct(task, entries, seed, effects, learns)
-    if not has_days(task.freq) and 2 * sum(are_rare(entry["target"]) for entry in entries) > len(entries):
+    found = getattr(predictor.input_transform, "effects", None)
+    has_signals = found is not None and bool(found.basis.signals)  # which stretches of the past know nothing of
+    rare = 2 * sum(are_rare(entry["target"]) for entry in entries) > len(entries)
+    if rare and not has_days(task.freq) and not has_signals:
         predictor.direct = chosen_share(predictor, task, entries, seed, "past stretches of rare counts")
     return predictor
 

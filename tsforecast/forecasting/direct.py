@@ -1,8 +1,8 @@
 """Direct forecasts: ridge regressions of all steps ahead on the days before them, mixed into those of a model.
 
-A state-space model goes from step to step. What it has wrong of the day's shape it has wrong at every step ahead. A
-direct forecast has coefficients of its own for each step ahead, and its errors are those it had before. Of less than
-three weeks, and far less than a day ahead, it continues blocks as long as the horizon. Seconds have hours for days.
+What a state-space model has wrong of the day's shape it has wrong at every step ahead. A direct forecast has
+coefficients of its own for each step. Of less than three weeks, and far less than a day ahead, it continues blocks.
+Seconds have hours for days; rare counts have stretches of their past.
 """
 
 import itertools
@@ -59,9 +59,9 @@ class Direct:
     range: tuple[float, float]
     kind: str = "days"  # what regressions continue; or past stretches of rare counts
 
-    def parts(self) -> tuple[Array, Array]:
+    def parts(self, most: int = _PARTS) -> tuple[Array, Array]:
         """Return means and deviations (part, step) of a mixture of equal weights: sorted errors in parts."""
-        count = min(_PARTS, len(self.errors) // 4)
+        count = min(most, len(self.errors) // 4)
         parts = np.array_split(np.sort(self.errors, axis=0), count)
         mean, deviation = (np.stack([function(part, axis=0) for part in parts]) for function in (np.mean, np.std))
         return np.clip(self.mean + mean, *self.range), np.maximum(deviation, 1e-3 * self.errors.std(0))
@@ -243,9 +243,10 @@ class Directs:
         shares = mean.new_zeros(2, len(mean))
         shares[1] = -torch.inf
         for row, series in enumerate(self.found):
+            count = min([_PARTS, *(len(one.errors) // 4 for one in series or ())])  # targets share weights
             for target, one in enumerate(series or ()):
                 size = np.ldexp(float(unit[row, 0, target]), int(exponents[row, target]))
-                means, deviations = (torch.from_numpy(part / size).to(mean) for part in one.parts())
+                means, deviations = (torch.from_numpy(part / size).to(mean) for part in one.parts(count))
                 mean[row, : len(means), :, target], deviation[row, : len(means), :, target] = means, deviations
                 log_weight[row, : len(means)] = -np.log(len(means))
             if series is not None:

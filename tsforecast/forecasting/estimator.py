@@ -187,6 +187,7 @@ class StateSpaceEstimator(AbstractEstimator):
     def _find_totals(self, data: Any) -> None:
         """Takes from the data whether they are running totals, for "auto"."""
         if self.model == AUTO and self.totals is None:
+            self.on_grid.check(data, self.on_grid.train_horizon)
             self.totals = are_totals(data)
             if self.totals:
                 log.info(SUMMED)
@@ -240,6 +241,10 @@ class StateSpaceEstimator(AbstractEstimator):
         training_data, validation_data = self._entries(training_data, validation_data, columns, from_predictor)
         if self.model == AUTO and from_predictor is not None:
             raise ValueError("'auto' chooses a model anew: to start from weights, give the model of the predictor")
+        if from_predictor is not None:
+            if self.totals not in (None, from_predictor.totals):
+                raise ValueError(f"expected totals={from_predictor.totals} as in the predictor, got {self.totals}")
+            self.totals = from_predictor.totals
         settled = self.settled(training_data, from_predictor)
         workers = {"num_workers": num_workers, "num_prefetch": num_prefetch}
         settled._columns, settled._categories = self._columns, self._categories

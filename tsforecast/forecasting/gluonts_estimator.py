@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import lightning.pytorch as pl
+import numpy as np
 import pandas as pd
 import torch
 from gluonts.core import fqname_for
-from gluonts.itertools import Cached, Map
+from gluonts.itertools import Cached, Filter, Map
 from gluonts.torch.model.estimator import PyTorchLightningEstimator, TrainOutput
 from gluonts.transform import Transformation
 
@@ -91,8 +92,10 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         return {"freq": first["start"].freqstr}
 
     def modelled(self, data: Any) -> Any:
-        """Return entries as they are modelled: of running totals their increments."""
-        return Map(increments, data) if self.totals and data is not None else data
+        """Return entries as they are modelled: of running totals their increments, where there are some."""
+        if not self.totals or data is None:
+            return data
+        return Filter(lambda entry: np.isfinite(entry["target"]).any(), Map(increments, data))
 
     def _entries(
         self, training: Any, validation: Any, columns: Any, from_predictor: StateSpacePredictor | None

@@ -51,9 +51,10 @@ def _steady(values: Array, least: int) -> Array:
     """Return the latest values whose halves have the same mean, within two standard errors, or the least number."""
     while len(values) >= 2 * least:
         first, last = (half[np.isfinite(half)] for half in np.array_split(values, 2))
-        error = np.sqrt(first.var() / max(len(first), 1) + last.var() / max(len(last), 1))
-        if len(first) and len(last) and abs(first.mean() - last.mean()) > 2 * error:
-            values = values[-(len(values) // 2) :]
-        else:
+        if not (len(first) and len(last)):
             break
+        error = np.sqrt(first.var() / len(first) + last.var() / len(last))
+        if abs(first.mean() - last.mean()) <= 2 * error:
+            break
+        values = values[-(len(values) // 2) :]
     return values

@@ -47,8 +47,9 @@ def _is_total(target: NDArray[Any]) -> bool | None:
 
 
 def of_increments(task: ForecastTask) -> ForecastTask:
-    """Return a task whose series are the increments of running totals."""
-    return replace(task, entries=[increments(entry) for entry in task.entries])
+    """Return a task whose series are the increments of running totals, without those that have none."""
+    every = [increments(entry) for entry in task.entries]
+    return replace(task, entries=[one for one in every if np.isfinite(one[FieldName.TARGET]).any()])
 
 
 def increments(entry: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +62,8 @@ def increments(entry: dict[str, Any]) -> dict[str, Any]:
     rows = np.stack([_shared(row) for row in np.atleast_2d(target)])
     found = {**entry, FieldName.TARGET: rows.reshape(target.shape)}
     if entry.get("known_future") is not None:
-        whole = np.concatenate([target[..., -1:], as_numbers(entry["known_future"]).astype(np.float64)], -1)
+        last = target[..., -1:] if target.shape[-1] else np.full((*target.shape[:-1], 1), np.nan)
+        whole = np.concatenate([last, as_numbers(entry["known_future"]).astype(np.float64)], -1)
         found["known_future"] = np.where(_is_reset(whole[..., :-1], whole[..., 1:]), np.nan, np.diff(whole))
     return found
 

@@ -14,7 +14,7 @@ _COUNT = 10.0  # to begin with
 _GROWTH = 1 / 3  # of the count with an observation: slower than 1, so that the first variance is soon forgotten
 _MEMORY = 300.0  # where the count ends, and older observations fade
 _LARGEST = 36.0  # a squared error counts at most as many expected ones
-_LEAST = 1e-8  # below which it is rounding
+_LEAST, _MOST = 1e-8, 1e8  # beyond which it is rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +62,11 @@ class Noise:
             counts: How often each counts; None for once.
         """
         surprise = ((target - expected.mean).square() / expected.variance)[:, 0].clamp(max=_LARGEST)
-        times = torch.ones_like(surprise) if counts is None else counts
-        variance, count = self.variance, self.count
-        for one, often, place in zip(surprise.tolist(), times.tolist(), target[:, 0].tolist(), strict=True):
-            if one == one and place != 0:
-                variance *= 1 + often * (one - 1) / (count + often)
-                count = min(count + _GROWTH * often, _MEMORY)
-        return Noise(max(variance, _LEAST), count)
+        seen = ~surprise.isnan() & (target[:, 0] != 0)
+        if not bool(seen.any()):
+            return self
+        times = torch.ones_like(surprise) if counts is None else counts.to(surprise)
+        # Rows of a block know nothing of each other: their average moves the variance once.
+        rows, average = int(seen.sum()), float((surprise * times)[seen].sum() / times[seen].sum())
+        variance = self.variance * (1 + rows * (average - 1) / (self.count + rows))
+        return Noise(min(max(variance, _LEAST), _MOST), min(self.count + _GROWTH * rows, _MEMORY))

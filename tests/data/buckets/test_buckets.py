@@ -123,12 +123,14 @@ def test_several_columns_and_roles(tmp_path):
     frame["region"] = np.where(frame["item_id"].isin(["a", "007"]), "north", "south")
     frame["size"], frame["returns"] = frame.groupby("item_id").ngroup() + 0.5, 1.0
     frame["event"] = np.where(np.arange(len(frame)) % 5 < 2, "fair", "")
+    frame["open"] = np.where(np.arange(len(frame)) % 3 < 2, "true", "false")
+    frame.loc[frame.index[7], "open"] = ""  # so that not all parts have the same type
     frame = pd.concat([frame.assign(item_id=sku) for sku in ("x", "y")])
     path = as_text(shuffled(frame), tmp_path / "t.csv")
     columns = Columns(
         item=["store", "item_id"],
         target=["sales", "returns"],
-        covariates=["price", "event=fair"],
+        covariates=["price", "event=fair", "open=true"],
         static_categories=["region"],
         static_reals=["size"],
     )
@@ -145,7 +147,7 @@ def test_several_columns_and_roles(tmp_path):
     np.testing.assert_allclose(survey.tally.dynamic.units(), summary.dynamic_units, rtol=1e-9)
     some = read_task(tmp_path / "out", columns=Columns(target="returns"))
     assert some.targets == ("returns",)
-    named = "no column 'cost' among its covariates, which are 'price', 'event=fair'; name them to"
+    named = "no column 'cost' among its covariates, which are 'price', 'event=fair', 'open=true'; name them to"
     with pytest.raises(ValueError, match=named):
         read_task(tmp_path / "out", columns=Columns(covariates=["cost"]))
 

@@ -10,7 +10,15 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from tsforecast.data.tables.columns import SAMPLE, Schema, find_schema, table_of, with_categories, with_decimal
+from tsforecast.data.tables.columns import (
+    SAMPLE,
+    Schema,
+    category_of,
+    find_schema,
+    table_of,
+    with_categories,
+    with_decimal,
+)
 from tsforecast.data.tables.contents import MISSING
 from tsforecast.data.tables.layout import Layout, encodings, find_layout
 from tsforecast.data.tables.long_form import from_across, in_long_form
@@ -171,7 +179,9 @@ def refuse_surplus(path: Path, frame: pd.DataFrame) -> None:
 def cells_of(path: Path, layout: Layout, schema: Schema, numbers: list[str], **part: Any) -> Any:
     """All columns of a text file: for a choice of columns pandas drops surplus cells in silence."""
     names, of_numbers = set(layout.names), set(numbers)
-    text = [name for name in (*schema.used, *schema.others) if name in names and name not in of_numbers]
+    made = [category_of(name, names) for name in (*schema.columns.covariates, *schema.columns.targets)]
+    wanted = (*schema.used, *schema.others, *(found[0] for found in made if found))
+    text = [name for name in wanted if name in names and name not in of_numbers]
     return pd.read_csv(
         path,
         dtype=dict.fromkeys(text, str),  # pyright: ignore[reportArgumentType]
