@@ -1,6 +1,7 @@
 """Rare counts: what counts as such, the stretches of the past that continue them, and forecasts by these."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,11 +32,12 @@ def test_whole_numbers_that_are_mostly_zero_are_rare_counts():
 
 def test_stretches_begin_whole_seasons_before_the_end():
     values = np.arange(300) % 7 == 299 % 7
-    found = stretches(values.astype(float), 10, 7)
+    found: Any = stretches(values.astype(float), 10, 7)
     np.testing.assert_array_equal(found, np.broadcast_to(values[:10][(300 % 7 + np.arange(10)) % 7], found.shape))
     assert len(found) == (300 - 10 - 300 % 7) // 7 + 1
     few = np.resize([0.0, 0.0, 1.0], 60)
-    assert len(stretches(few, 10, 7)) == 51
+    many: Any = stretches(few, 10, 7)
+    assert len(many) == 51
     assert stretches(few[:30], 10, 7) is None
     assert stretches(np.zeros(60), 10, 7) is None
 
@@ -43,12 +45,13 @@ def test_stretches_begin_whole_seasons_before_the_end():
 def test_stretches_come_from_the_latest_values_of_one_mean():
     rng = np.random.default_rng(0)
     values = np.concatenate([rng.poisson(3.0, 150), rng.poisson(0.1, 150)]).astype(float)
-    found = stretches(values, 5, 1)
+    found: Any = stretches(values, 5, 1)
     assert len(found) < 160
     assert found.mean() < 0.3
     missing = values.copy()
     missing[200] = np.nan
-    assert np.isfinite(stretches(missing, 5, 1)).all()
+    left: Any = stretches(missing, 5, 1)
+    assert np.isfinite(left).all()
 
 
 def test_a_half_without_values_says_nothing_of_the_mean(recwarn):
@@ -67,7 +70,7 @@ def test_targets_of_unlike_lengths_share_weights():
     task = ForecastTask("pair", "D", 5, 0, [entry])
     predictor = fitted(task)
     predictor.direct = 0.9
-    (found,) = predictor.predict([entry], num_samples=0)
+    found: Any = next(iter(predictor.predict([entry], num_samples=0)))
     quantiles = np.asarray(found.quantiles((0.5, 0.9, 0.99, 0.999)))
     assert np.isfinite(quantiles).all()
     assert sum(np.mean(one) for one in found.weights.values()) == pytest.approx(1.0)
@@ -84,7 +87,8 @@ def test_means_and_sums_are_those_of_the_counts(rate, caplog):
     assert "past stretches of rare counts count for" in caplog.text
     pasts = [past for past, _ in task.test()]
     torch.manual_seed(0)
-    exact, drawn = (list(predictor.predict(pasts, num)) for num in (0, 400))
+    exact: list[Any] = list(predictor.predict(pasts, 0))
+    drawn: list[Any] = list(predictor.predict(pasts, 400))
     weights = [sum(np.mean(w) for name, w in one.weights.items() if name == "past stretches") for one in exact]
     assert np.allclose(weights, predictor.direct, atol=1e-6)
     assert predictor.direct >= 0.5

@@ -73,6 +73,7 @@ def test_a_stream_that_was_saved_goes_on_with_its_noise(tmp_path):
     save(tmp_path / "state.pt", half, {})
     again = load(tmp_path / "state.pt", setup())[0]
     assert again.stream is not None
+    assert half.stream is not None
     assert again.stream.noise == half.stream.noise != Noise()
     ends = [follow(setup(), items[200:300], start)[1] for start in (half, again)]
     assert [row["sd"] for row in ends[0]] == [row["sd"] for row in ends[1]]

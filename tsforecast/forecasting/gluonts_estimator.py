@@ -95,7 +95,8 @@ class AbstractEstimator(PyTorchLightningEstimator, abc.ABC):
         """Return entries as they are modelled: of running totals their increments, where there are some."""
         if not self.totals or data is None:
             return data
-        return Filter(lambda entry: np.isfinite(entry["target"]).any(), Map(increments, data))
+        own: Any = Map(increments, data)  # which has no length of its own, and needs none
+        return Filter(lambda entry: np.isfinite(entry["target"]).any(), own)
 
     def _entries(
         self, training: Any, validation: Any, columns: Any, from_predictor: StateSpacePredictor | None
