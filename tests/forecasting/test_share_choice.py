@@ -7,8 +7,8 @@ import pytest
 from tsforecast.data import read_task
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.at_once import fitted
-from tsforecast.forecasting.default_model import _held_out, _parabola
 from tsforecast.forecasting.direct import NAME, direct_forecast
+from tsforecast.forecasting.share_choice import _held_out, _parabola
 from tsforecast.forecasting.trials import LEVELS
 
 DAY = 24

@@ -25,7 +25,6 @@ from tsforecast.models.parts.marginals import Marginals
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
-Continued = Callable[[Array, "Array | None", int], "list[Direct | None]"]
 
 ALONE = "%s of the model alone: direct forecasts continue the past, and nothing else"
 
@@ -89,14 +88,6 @@ def is_long(steps: int, freq: str, horizon: int) -> bool:
         return False
     blocks = has_blocks(day, horizon) and steps >= (_WEEK + _ORIGINS + 1) * horizon
     return blocks or steps >= (_WEEK + _ORIGINS) * day + horizon
-
-
-def has_direct(target: NDArray[Any], freq: str, horizon: int) -> bool:
-    """Return whether a past, (..., time), is long enough for a direct forecast, or one of rare counts."""
-    if has_days(freq):
-        return is_long(target.shape[-1], freq, horizon)
-    season, rows = default_season(freq), np.atleast_2d(target)
-    return are_rare(target) and all(stretches(row, horizon, season) is not None for row in rows)
 
 
 def has_blocks(day: int, horizon: int) -> bool:
@@ -277,7 +268,9 @@ def is_direct(name: str) -> bool:
     return name == _STRETCH or name.startswith(NAME)
 
 
-def _of_window(window: dict[str, Any], continued: Continued, horizon: int, targets: int) -> list[Direct] | None:
+def _of_window(
+    window: dict[str, Any], continued: Callable[..., list[Direct | None]], horizon: int, targets: int
+) -> list[Direct] | None:
     """Return the direct forecast of each target; None without one of each, or with a future known in part."""
     if not np.isnan(window["known_future"]).all():
         return None
