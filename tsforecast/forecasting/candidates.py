@@ -9,7 +9,8 @@ import numpy as np
 from tsforecast.data.calendar.frequency import calendar_unit
 from tsforecast.data.past import PAST
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.direct import SHARE, is_long
+from tsforecast.forecasting.counts import are_mostly_low
+from tsforecast.forecasting.direct import SHARE, has_days, is_long
 from tsforecast.forecasting.lengths import are_long, bank_learns, far_by_frequency, window_of_bank
 from tsforecast.models.parts.component_names import component_names, kinds_of
 
@@ -61,7 +62,11 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     if models:
         return [candidate for name in models for candidate in FAMILIES[name](task)]
     found = [Candidate("bank", CONDITIONED)]
-    if is_long(int(_length(task)), task.freq, task.prediction_length):
+    if has_days(task.freq):
+        has_direct = is_long(int(_length(task)), task.freq, task.prediction_length)
+    else:
+        has_direct = are_mostly_low(task.entries)
+    if has_direct:
         found += [Candidate("bank", {**CONDITIONED, "direct": SHARE})]
     found += [_short("issm")]
     found += [_short("issm", transformation="logit")] if _are_shares(task) else []

@@ -7,12 +7,12 @@ import numpy as np
 
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting.counts import are_mostly_low
 from tsforecast.forecasting.direct import has_days, is_long
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import bank_learns
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.quick_bank import conditioned, learnt_in_part
-from tsforecast.forecasting.rare import are_rare
 from tsforecast.forecasting.share_choice import chosen_share
 from tsforecast.forecasting.totals import SUMMED, are_totals, of_increments
 
@@ -58,10 +58,9 @@ def _fitted(task: ForecastTask, seed: int) -> StateSpacePredictor:
         return _beside_direct(task, entries, seed, effects)
     predictor = _without_direct(task, entries, seed, effects, learns)
     found = getattr(predictor.input_transform, "effects", None)
-    has_signals = found is not None and bool(found.basis.signals)  # which stretches of the past know nothing of
-    rare = 2 * sum(are_rare(entry["target"]) for entry in entries) > len(entries)
-    if rare and not has_days(task.freq) and not has_signals:
-        predictor.direct = chosen_share(predictor, task, entries, seed, "past stretches of rare counts")
+    has_signals = found is not None and bool(found.basis.signals)  # which models of counts know nothing of
+    if are_mostly_low(entries) and not has_days(task.freq) and not has_signals:
+        predictor.direct = chosen_share(predictor, task, entries, seed, "models of low counts")
     return predictor
 
 

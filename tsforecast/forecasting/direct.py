@@ -2,7 +2,7 @@
 
 What a state-space model has wrong of the day's shape it has wrong at every step ahead. A direct forecast has
 coefficients of its own for each step. Of less than three weeks, and far less than a day ahead, it continues blocks.
-Seconds have hours for days; rare counts have stretches of their past.
+Seconds have hours for days; low counts have models of their own, see `counts`.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import calendar_unit, default_season, has_clock
 from tsforecast.data.effects.effects import SIGNALS
-from tsforecast.forecasting.rare import are_rare, stretches
+from tsforecast.forecasting.counts import are_low, count_paths
 from tsforecast.forecasting.ridge import as_recent, curved, ridge
 from tsforecast.models.parts.marginals import Marginals
 
@@ -45,7 +45,7 @@ _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than eac
 _CURVED = 1000  # origins that a curved function is fitted to, at most
 _PARTS = 20  # of the distribution of errors, as components of a mixture
 NAME = "regression on "  # days or blocks, as the name of a model
-_STRETCH = "past stretches"
+_COUNTS = "counts"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Direct:
     errors: Array  # that such forecasts had from earlier origins, (origin, step), narrowed for a mixture
     # Between which forecasts lie: the lowest and the highest value of the past, a whole range farther out.
     range: tuple[float, float]
-    kind: str = "days"  # what regressions continue; or past stretches of rare counts
+    kind: str = "days"  # what regressions continue, or counts
 
     def parts(self, most: int = _PARTS) -> tuple[Array, Array]:
         """Return means and deviations (part, step) of a mixture of equal weights: sorted errors in parts."""
@@ -213,7 +213,7 @@ class Directs:
             log.info(ALONE, "forecasts with a known part of the future are")
         day = default_season(freq)
         self.turn = "hours" if calendar_unit(freq)[1] == "s" else "days"
-        continued = partial(_regressions, day=day) if has_days(freq) else partial(_stretches, season=day)
+        continued = partial(_regressions, day=day) if has_days(freq) else partial(_counts, season=day)
         self.found = [_of_window(window, continued, horizon, targets) for window in windows]
 
     def mixed(self, marginals: Marginals, exponents: NDArray[np.int64]) -> Marginals:
@@ -244,7 +244,7 @@ class Directs:
                 shares[:, row] = torch.tensor([1 - self.share, self.share]).log()
         log_weight[shares[1].isinf(), 0] = 0.0
         kind = next(one.kind for series in self.found for one in series or ())
-        name = kind if kind == _STRETCH else NAME + (self.turn if kind == "days" else kind)
+        name = kind if kind == _COUNTS else NAME + (self.turn if kind == "days" else kind)
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
         return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 
@@ -265,7 +265,7 @@ class Directs:
 
 def is_direct(name: str) -> bool:
     """Return whether a name in a mixture is that of direct forecasts."""
-    return name == _STRETCH or name.startswith(NAME)
+    return name == _COUNTS or name.startswith(NAME)
 
 
 def _of_window(
@@ -287,8 +287,12 @@ def _regressions(values: Array, signals: Array | None, horizon: int, day: int) -
     return found
 
 
-def _stretches(values: Array, signals: Array | None, horizon: int, season: int) -> list[Direct | None]:
-    """Return past stretches of each target of rare counts, as forecasts of nothing and their errors."""
-    rare = are_rare(values) and (signals is None or not signals.size)
-    found = [stretches(target, horizon, season) if rare else None for target in values]
-    return [None if x is None else Direct(np.zeros(horizon), x, (0.0, float(x.max())), _STRETCH) for x in found]
+def _counts(values: Array, signals: Array | None, horizon: int, season: int) -> list[Direct | None]:
+    """Return paths of each target of low counts, as forecasts of nothing and their errors."""
+    if not (all(are_low(one) for one in values) and (signals is None or not signals.size)):
+        return [None] * len(values)
+    ranges = [(0.0, 2 * float(np.nanmax(one)) + 1) for one in values]
+    return [
+        Direct(np.zeros(horizon), count_paths(one, horizon, season), ends, _COUNTS)
+        for one, ends in zip(values, ranges, strict=True)
+    ]

@@ -94,8 +94,8 @@ class StateSpaceEstimator(AbstractEstimator):
             or leaves covariates out where curves worsen forecasts of windows before the end. `deepstate`, `sgls`,
             `rsgls`, models with a decoder, and a `markov` whose regimes depend on covariates are given them.
         direct: Share, between 0 and 1, of direct forecasts in a mixture with those of the model: ridge regressions on
-            the days before, of series of hours, minutes or seconds, see `tsforecast.forecasting.direct`; of others past
-            stretches of rare counts, see `tsforecast.forecasting.rare`.
+            the days before, of series of hours, minutes or seconds, see `tsforecast.forecasting.direct`; of others
+            models of low counts, see `tsforecast.forecasting.counts`.
         totals: Whether series are running totals, whose increments are modelled, forecast and summed, see
             `tsforecast.forecasting.totals`. None for what "auto" finds in the data, and not for other models.
         trainer_kwargs: Options of Lightning's `Trainer` (default: 40 epochs, 8 of a bank, 4 of `markov`, 60 of models

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import default_season
 from tsforecast.data.task import ForecastTask
+from tsforecast.forecasting.counts import are_low
 from tsforecast.forecasting.direct import SHARE, has_days, is_direct, is_long
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.forecasting.rare import are_rare, stretches
 from tsforecast.forecasting.trials import LEVELS, SHARE_OF_LONG, count_windows, seasonal_error, span, windows_of
 from tsforecast.progress import warnings_only
 
@@ -79,11 +79,10 @@ def _held_out(task: ForecastTask, entries: Sequence[dict[str, Any]], seed: int) 
 
 
 def _has_direct(target: NDArray[Any], freq: str, horizon: int) -> bool:
-    """Return whether a past, (..., time), is long enough for a direct forecast, or one of rare counts."""
+    """Return whether a past, (..., time), is long enough for a direct forecast, or one of low counts."""
     if has_days(freq):
         return is_long(target.shape[-1], freq, horizon)
-    season, rows = default_season(freq), np.atleast_2d(target)
-    return are_rare(target) and all(stretches(row, horizon, season) is not None for row in rows)
+    return all(are_low(row) for row in np.atleast_2d(target))
 
 
 def _parabola(past: dict[str, Any], label: dict[str, Any], forecast: Forecast, day: int) -> tuple[float, float]:

@@ -1,0 +1,135 @@
+"""Low counts: a bank of gamma-Poisson models, which each series conditions in closed form.
+
+A Gaussian behind a transformation has the quantiles of such counts, but neither their mean nor their sums.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+from scipy.special import gammaln, softmax
+
+Array = NDArray[np.float64]
+
+_LOW = 10.0  # mean, below which whole numbers are low counts
+_LEAST, _LATEST = 10, 1500  # values that are conditioned on
+_DISCOUNTS = np.array([1.0, 0.995, 0.98, 0.95, 0.88, 0.7])
+_NOISES = np.array([0.2, 0.5, 1.0, 2.0, 5.0, 1e6])  # from lumps to a Poisson distribution
+_RATE, _FACTOR = 0.5, 8.0  # shapes of priors: of a rate, about the mean of its series, and of a factor, about 1
+_STARTED = 2  # values that say nothing of models, which have seen none
+_PATHS = 400
+_SMALL = 1e-3  # mean of nothing but zeros; the least shape of a beta distribution
+
+
+def are_low(values: NDArray[Any]) -> bool:
+    """Return whether values, (..., time) with NaN where missing, are whole numbers from 0 on with a mean below 10."""
+    seen = values[np.isfinite(values)]
+    return len(seen) >= _LEAST and bool((seen >= 0).all() and (seen % 1 == 0).all() and seen.mean() < _LOW)
+
+
+def are_mostly_low(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether most series are low counts."""
+    return 2 * sum(are_low(entry["target"]) for entry in entries) > len(entries)
+
+
+def count_paths(values: Array, horizon: int, season: int) -> Array:
+    """Return joint paths of the steps ahead, (path, step).
+
+    A count is Poisson given a rate, the factor f of its season, and a noise u ~ Gamma(r, r). The rate is Gamma(a, b)
+    given the past, which fades by a discount d (Harvey and Fernandes 1989), s steps before:
+
+        a = a_0 + sum_s d^s y_s,    b = b_0 + sum_s d^s f_s.
+
+    This belief takes the noise for 1. Each model has a d, an r, and a season or none. Its weight is the likelihood of
+    each value given those before. Ahead, rates go on changing as they do now, by factors with a beta distribution and
+    a mean of 1 (Smith and Miller 1986). Draws are fixed by the values: a series has the same paths in any company.
+
+    Args:
+        values: Of the past, (time,), NaN where missing; ten or more.
+        horizon: Steps ahead.
+        season: Steps of a season.
+    """
+    values = values[-_LATEST:]
+    seen = np.isfinite(values)
+    counts = np.where(seen, values, 0.0)
+    bank = _Bank.of(counts, seen, horizon, season)
+    weight = softmax(bank.log_likelihoods(counts)[..., np.flatnonzero(seen)[_STARTED:]].sum(-1))
+    even = (np.arange(_PATHS) + 0.5) / _PATHS
+    chosen = np.divmod(np.searchsorted(weight.cumsum()[:-1], even), len(_NOISES))
+    return bank.paths(*chosen, horizon, np.random.default_rng(zlib.crc32(values.tobytes())))
+
+
+@dataclass(frozen=True)
+class _Bank:
+    """The models of a series, and what they believe before each step and after the last.
+
+    Attributes:
+        discounts: Of each model, (model,).
+        factors: Of the season, (model, time + horizon).
+        shapes: Of the gamma distributions of rates, (model, time + 1).
+        scales: Their inverse scales, (model, time + 1).
+    """
+
+    discounts: Array
+    factors: Array
+    shapes: Array
+    scales: Array
+
+    @classmethod
+    def of(cls, counts: Array, seen: NDArray[np.bool_], horizon: int, season: int) -> "_Bank":
+        mean = max(counts.sum() / seen.sum(), _SMALL)
+        factors, discounts, shapes, scales = _factors(counts, seen, mean, horizon, season), [], [], []
+        for factor in factors:
+            for discount in _DISCOUNTS:
+                known = np.where(seen, factor[: len(seen)], 0.0)
+                discounts.append(discount)
+                shapes.append(_RATE + _faded(counts, discount))
+                scales.append(_RATE / mean + _faded(known, discount))
+        return cls(np.array(discounts), np.repeat(factors, len(_DISCOUNTS), 0), np.array(shapes), np.array(scales))
+
+    def log_likelihoods(self, counts: Array) -> Array:
+        """Return those of each value under each model with each noise, (model, noise, time): negative binomial."""
+        shape = self.shapes[:, None, :-1]
+        mean = self.factors[:, None, : len(counts)] * shape / self.scales[:, None, :-1]
+        size = 1 / (1 / shape + 1 / _NOISES[:, None])
+        odds = np.log(mean / size)
+        likely = gammaln(counts + size) - gammaln(size) - gammaln(counts + 1) + counts * odds
+        return likely - (counts + size) * np.logaddexp(0, odds)
+
+    def paths(
+        self, model: NDArray[np.int64], noise: NDArray[np.int64], horizon: int, random: np.random.Generator
+    ) -> Array:
+        """Return a path of each pair of a model and a noise, (pair, step)."""
+        shape, discount, noise = self.shapes[model, -1:], self.discounts[model, None], _NOISES[noise, None]
+        stay, go = (np.maximum(shape * x, _SMALL) for x in (discount, 1 - discount))
+        changes = np.where(discount < 1, random.beta(stay, go, (len(model), horizon)) / discount, 1.0)
+        changes[:, :1] = random.gamma(shape) / self.scales[model, -1:]
+        ahead = self.factors[model, -horizon:] * random.gamma(noise, 1 / noise, changes.shape)
+        return random.poisson(np.minimum(changes.cumprod(1) * ahead, 1e9)).astype(np.float64)
+
+
+def _factors(counts: Array, seen: NDArray[np.bool_], mean: float, horizon: int, season: int) -> list[Array]:
+    """Return the factors of no season, and those of one where the past is as long, (time + horizon,) each.
+
+    Before each step a factor has the mean of its gamma distribution: counts in its phase to what the mean of all
+    values so far would have made of them.
+    """
+    steps = len(counts) + horizon
+    flat = np.ones(steps)
+    if not 1 < season <= len(counts):
+        return [flat]
+    so_far = (_RATE + _faded(counts, 1.0)) / (_RATE / mean + _faded(seen.astype(float), 1.0))
+    rows = (
+        np.pad(x, (0, horizon + -steps % season)).reshape(-1, season) for x in (counts, np.where(seen, so_far[:-1], 0))
+    )
+    actual, expected = ((x.cumsum(0) - x).ravel()[:steps] for x in rows)
+    return [flat, (_FACTOR + actual) / (_FACTOR + expected)]
+
+
+def _faded(values: Array, discount: float) -> Array:
+    """Return the sums of discounted values before each step and after the last, (time + 1,)."""
+    return discount * np.concatenate([[0.0], lfilter([1.0], [1.0, -discount], values)])
