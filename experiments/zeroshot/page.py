@@ -27,7 +27,8 @@ python experiments/zeroshot/run.py  # train and score what experiments/zeroshot/
 
 `auto` [chooses](../choosing.md#how-auto-chooses) on windows before the end of the history. A task has one window: the
 last steps of every series. The score is the weighted quantile loss over tenths, our CRPS; lower is better. Ours are
-trained on the task's own history, the classics on each series. Most other published models are pretrained.
+trained on the task's own history, by [priors](priors.md) that have not seen its source; the classics on each series.
+Most other published models are pretrained.
 
 Published scores are those of autogluon/fev, `benchmarks/chronos_zeroshot/results`, commit 1bc95fd (Apache-2.0). The
 [data sets](../../datasets/README.md#tasks-of-the-zero-shot-benchmark) say where the raw files are.
