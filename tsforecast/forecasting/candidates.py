@@ -6,12 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from tsforecast.data.calendar.frequency import calendar_unit
+from tsforecast.data.calendar.frequency import calendar_unit, default_season
 from tsforecast.data.past import PAST
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.counts import are_mostly_low
 from tsforecast.forecasting.direct import SHARE, has_days, is_long
-from tsforecast.forecasting.lengths import are_long, bank_learns, far_by_frequency, window_of_bank
+from tsforecast.forecasting.lengths import (
+    INDEPENDENT,
+    are_long,
+    bank_learns,
+    effective_number,
+    far_by_frequency,
+    window_of_bank,
+)
 from tsforecast.models.parts.component_names import component_names, kinds_of
 
 _YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
@@ -72,7 +79,10 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
     found += [_short("issm", transformation="logit")] if _are_shares(task) else []
     found += [_short("gls")] if _is_long(task) or has_several(task) else []
     learns = bank_learns(task.freq, task.prediction_length, task.entries)
-    return [_trained_bank(task), *found] if learns else [*found, _trained_bank(task)]
+    # Series with shocks in common teach a bank to be too sure of itself, which windows before the end need not show.
+    if learns and effective_number(task.entries, default_season(task.freq)) >= INDEPENDENT:
+        return [_trained_bank(task), *found]
+    return [*found, _trained_bank(task)]
 
 
 def has_several(task: ForecastTask) -> bool:
