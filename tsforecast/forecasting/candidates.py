@@ -68,21 +68,20 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
     if models:
         return [candidate for name in models for candidate in FAMILIES[name](task)]
+    learns = bank_learns(task.freq, task.prediction_length, task.entries)
+    # Series with shocks in common teach a bank to be too sure of itself, which windows before the end need not show.
+    learns = learns and effective_number(task.entries, default_season(task.freq)) >= INDEPENDENT
     found = [Candidate("bank", CONDITIONED)]
     if has_days(task.freq):
         has_direct = is_long(int(_length(task)), task.freq, task.prediction_length)
     else:
         has_direct = are_mostly_low(task.entries)
     if has_direct:
-        found += [Candidate("bank", {**CONDITIONED, "direct": SHARE})]
+        found += [_trained_bank(task, direct=SHARE) if learns else Candidate("bank", {**CONDITIONED, "direct": SHARE})]
     found += [_short("issm")]
     found += [_short("issm", transformation="logit")] if _are_shares(task) else []
     found += [_short("gls")] if _is_long(task) or has_several(task) else []
-    learns = bank_learns(task.freq, task.prediction_length, task.entries)
-    # Series with shocks in common teach a bank to be too sure of itself, which windows before the end need not show.
-    if learns and effective_number(task.entries, default_season(task.freq)) >= INDEPENDENT:
-        return [_trained_bank(task), *found]
-    return [*found, _trained_bank(task)]
+    return [_trained_bank(task), *found] if learns else [*found, _trained_bank(task)]
 
 
 def has_several(task: ForecastTask) -> bool:
