@@ -18,9 +18,9 @@ from tsforecast.data.effects.link import moved
 Array = NDArray[np.float64]
 
 _LOW = 10.0  # mean, below which whole numbers are low counts
-_LEAST, _LATEST = 10, 1500  # values that are conditioned on
+_LEAST, _LATEST = 10, 1000  # values that are conditioned on
 _DISCOUNTS = np.array([1.0, 0.995, 0.98, 0.95, 0.88, 0.7])
-_NOISES = np.array([0.2, 0.5, 1.0, 2.0, 5.0, 1e6])  # from lumps to a Poisson distribution
+_NOISES = np.array([0.2, 0.5, 1.0, 2.0, 5.0, np.inf])  # from lumps to a Poisson distribution
 _RATE, _FACTOR = 0.5, 8.0  # shapes of priors: of a rate, about the mean of its series, and of a factor, about 1
 _STARTED = 2  # values that say nothing of models, which have seen none
 _PATHS = 400
@@ -63,7 +63,7 @@ def count_paths(values: Array, horizon: int, season: int, exposure: Array | None
     seen = np.isfinite(values)
     counts = np.where(seen, values, 0.0)
     bank = _Bank.of(counts, seen, exposure, season)
-    weight = softmax(bank.log_likelihoods(counts)[..., np.flatnonzero(seen)[_STARTED:]].sum(-1))
+    weight = softmax(bank.log_likelihood(counts, np.flatnonzero(seen)[_STARTED:]))
     even = (np.arange(_PATHS) + 0.5) / _PATHS
     chosen = np.divmod(np.searchsorted(weight.cumsum()[:-1], even), len(_NOISES))
     return bank.paths(*chosen, horizon, np.random.default_rng(zlib.crc32(values.tobytes())))
@@ -113,34 +113,37 @@ class _Bank:
     @classmethod
     def of(cls, counts: Array, seen: NDArray[np.bool_], exposure: Array, season: int) -> "_Bank":
         mean = max(counts.sum() / exposure[: len(seen)][seen].sum(), _SMALL)
-        factors, discounts, shapes, scales = _factors(counts, seen, mean, exposure, season), [], [], []
-        for factor in factors:
-            for discount in _DISCOUNTS:
-                known = np.where(seen, factor[: len(seen)], 0.0)
-                discounts.append(discount)
-                shapes.append(_RATE + _faded(counts, discount))
-                scales.append(_RATE / mean + _faded(known, discount))
-        return cls(np.array(discounts), np.repeat(factors, len(_DISCOUNTS), 0), np.array(shapes), np.array(scales))
+        factors = np.stack(_factors(counts, seen, mean, exposure, season))
+        known = np.concatenate([counts[None], np.where(seen, factors[:, : len(seen)], 0.0)])
+        faded = np.stack([_faded(known, discount) for discount in _DISCOUNTS])
+        shapes = _RATE + np.repeat(faded[:, 0], len(factors), 0)
+        scales = _RATE / mean + np.concatenate(faded[:, 1:])
+        return cls(np.repeat(_DISCOUNTS, len(factors)), np.tile(factors, (len(_DISCOUNTS), 1)), shapes, scales)
 
-    def log_likelihoods(self, counts: Array) -> Array:
-        """Return those of each value under each model with each noise, (model, noise, time): negative binomial."""
-        shape = self.shapes[:, None, :-1]
-        mean = self.factors[:, None, : len(counts)] * shape / self.scales[:, None, :-1]
+    def log_likelihood(self, counts: Array, at: NDArray[np.int64]) -> Array:
+        """Return that of counts at some steps under each model with each noise, (model, noise): negative binomial."""
+        shape, counts = self.shapes[:, None, at], counts[at]
         size = 1 / (1 / shape + 1 / _NOISES[:, None])
-        odds = np.log(mean / size)
-        likely = gammaln(counts + size) - gammaln(size) - gammaln(counts + 1) + counts * odds
-        return likely - (counts + size) * np.logaddexp(0, odds)
+        odds = self.factors[:, None, at] * shape / self.scales[:, None, at] / size
+        of_all = (counts + size) * np.log1p(odds)
+        some, more = counts > 0, counts[counts > 0]  # of zeros the rest is zero
+        size, odds = size[..., some], odds[..., some]
+        rest = gammaln(more + size) - gammaln(size) - gammaln(more + 1) + more * np.log(odds)
+        return rest.sum(-1) - of_all.sum(-1)
 
     def paths(
         self, model: NDArray[np.int64], noise: NDArray[np.int64], horizon: int, random: np.random.Generator
     ) -> Array:
         """Return a path of each pair of a model and a noise, (pair, step)."""
-        shape, discount, noise = self.shapes[model, -1:], self.discounts[model, None], _NOISES[noise, None]
-        stay, go = (np.maximum(shape * x, _SMALL) for x in (discount, 1 - discount))
-        changes = np.where(discount < 1, random.beta(stay, go, (len(model), horizon)) / discount, 1.0)
+        shape, discount, noises = self.shapes[model, -1:], self.discounts[model, None], _NOISES[noise, None]
+        changes, lumps = np.ones((2, len(model), horizon))
+        moving, lumpy = discount[:, 0] < 1, np.isfinite(noises[:, 0])
+        stay, go = (np.maximum((shape * x)[moving], _SMALL) for x in (discount, 1 - discount))
+        changes[moving] = random.beta(stay, go, (moving.sum(), horizon)) / discount[moving]
+        lumps[lumpy] = random.gamma(noises[lumpy], 1 / noises[lumpy], (lumpy.sum(), horizon))
         changes[:, :1] = random.gamma(shape) / self.scales[model, -1:]
-        ahead = self.factors[model, -horizon:] * random.gamma(noise, 1 / noise, changes.shape)
-        return random.poisson(np.minimum(changes.cumprod(1) * ahead, 1e9)).astype(np.float64)
+        means = changes.cumprod(1) * lumps * self.factors[model, -horizon:]
+        return random.poisson(np.minimum(means, 1e9)).astype(np.float64)
 
 
 def _factors(counts: Array, seen: NDArray[np.bool_], mean: float, exposure: Array, season: int) -> list[Array]:
@@ -161,5 +164,6 @@ def _factors(counts: Array, seen: NDArray[np.bool_], mean: float, exposure: Arra
 
 
 def _faded(values: Array, discount: float) -> Array:
-    """Return the sums of discounted values before each step and after the last, (time + 1,)."""
-    return discount * np.concatenate([[0.0], lfilter([1.0], [1.0, -discount], values)])
+    """Return the sums of discounted values before each step and after the last, (.., time + 1)."""
+    behind = np.append(values, np.zeros((*values.shape[:-1], 1)), -1)
+    return discount * np.asarray(lfilter([0.0, 1.0], [1.0, -discount], behind))

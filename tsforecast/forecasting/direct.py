@@ -61,8 +61,10 @@ class Direct:
     def parts(self, most: int = _PARTS) -> tuple[Array, Array]:
         """Return means and deviations (part, step) of a mixture of equal weights: sorted errors in parts."""
         count = min(most, len(self.errors) // 4)
-        parts = np.array_split(np.sort(self.errors, axis=0), count)
-        mean, deviation = (np.stack([function(part, axis=0) for part in parts]) for function in (np.mean, np.std))
+        ordered, places = np.sort(self.errors, axis=0), np.arange(len(self.errors)) * count // len(self.errors)
+        starts, sizes = np.searchsorted(places, range(count)), np.bincount(places)[:, None]
+        mean = np.add.reduceat(ordered, starts) / sizes
+        deviation = np.sqrt(np.add.reduceat((ordered - mean[places]) ** 2, starts) / sizes)
         return np.clip(self.mean + mean, *self.range), np.maximum(deviation, 1e-3 * self.errors.std(0))
 
     def paths(self, chosen: NDArray[np.int64]) -> Array:
