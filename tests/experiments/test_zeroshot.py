@@ -232,12 +232,13 @@ def test_the_page_says_where_we_lose_and_what_was_not_run(scripts):
     )
     cells = {"coverage_50": 0.5, "coverage_80": 0.81, "coverage_95": 0.95, "train_s": 7, "forecast_s": 1, "seed": 0}
     cells |= {f"{kind}_{level}": level / 100 for kind in ("sum", "max") for level in (50, 80, 95)}
-    cells |= {"naive_wql": 0.2, "naive_mase": 1.0, "chosen": "bank", "select_s": 5}
-    lost = {"task": "lost", "wql": 0.4} | cells | {"coverage_80": 0.7, "naive_mase": 1.00005}
+    cells |= {"naive_wql": 0.2, "naive_mase": 1.0, "chosen": "bank", "select_s": 5, "without": "m1"}
+    lost = {"task": "lost", "wql": 0.4} | cells | {"coverage_80": 0.7, "naive_mase": 1.00005, "without": None}
     ours = pd.DataFrame([{"task": "won", "wql": 0.1} | cells, lost])
     text = scripts["zeroshot_page"].page(ours, published, pd.DataFrame())
     assert "| won | **.1000** | .2000, auto_ets | .2000 | .2000, auto_ets | 81 | 13 |" in text
     assert "| won | `bank` | 80 | 80 |" in text
+    assert "| lost ‡ | " in text
     assert "ahead of the best of the three classics on 1 of 2 tasks. It loses on lost (2.00)" in text
     assert "| the best of AutoETS, AutoARIMA, AutoTheta | 1.000 |" in text  # of 1/2 and 2
     assert "Not run yet: absent." in text
