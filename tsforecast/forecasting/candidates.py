@@ -51,7 +51,7 @@ class Candidate:
 
 
 def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[Candidate]:
-    """Return the candidates of a task, the cheapest first.
+    """Return the candidates of a task: of many series a bank that learns, then the cheapest first.
 
     Args:
         task: The data.
@@ -70,7 +70,9 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         found += [Candidate("bank", {**CONDITIONED, "direct": SHARE})]
     found += [_short("issm")]
     found += [_short("issm", transformation="logit")] if _are_shares(task) else []
-    return [*found, *([_short("gls")] if _is_long(task) or has_several(task) else []), _trained_bank(task)]
+    found += [_short("gls")] if _is_long(task) or has_several(task) else []
+    learns = bank_learns(task.freq, task.prediction_length, task.entries)
+    return [_trained_bank(task), *found] if learns else [*found, _trained_bank(task)]
 
 
 def has_several(task: ForecastTask) -> bool:
