@@ -314,6 +314,10 @@ def test_a_gain_within_twice_its_error_is_none():
 def test_of_many_series_a_bank_that_learns_is_first():
     assert candidates(task(lengths=(60,) * 25))[0] == TRAINED
     assert candidates(task(lengths=(60,) * 5))[0] == BANK
+    alike = task(lengths=(60,) * 25)
+    for entry in alike.entries:
+        entry["target"] = entry["target"] + 20 * alike.entries[0]["target"]
+    assert candidates(alike)[0] == BANK
 
 
 def test_series_are_weighed_as_the_user_says():
