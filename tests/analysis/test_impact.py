@@ -241,6 +241,11 @@ def test_coefficients_that_move_follow_a_control_whose_effect_grows():
     assert errors[1] < 0.5 * errors[0]
 
 
+def test_coefficients_move_of_controls_alone():
+    with pytest.raises(ValueError, match="dynamic lets the coefficients of controls move: name some by covariates"):
+        impact(pd.DataFrame({"timestamp": [], "y": []}), "2024-01-01", options=Options(dynamic=True))
+
+
 def test_of_many_controls_those_that_matter_do():
     """Eleven controls, as many coefficients as an exact posterior has, two of which are not 0."""
     rng, days = np.random.default_rng(6), pd.date_range("2024-01-01", periods=140, freq="D")
