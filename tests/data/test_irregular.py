@@ -130,7 +130,9 @@ def test_lines_of_regular_entries_are_told_apart(tmp_path):
         read_irregular(tmp_path / "y.jsonl")
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(21_600, "6 h"), (5400, "90 min"), (86_400, "1 D"), (429_156, "4.967 D")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(21_600, "6 h"), (5400, "90 min"), (86_400, "1 D"), (429_156, "4.967 D")]
+)
 def test_times_are_written_as_people_write_them(seconds, words):
     assert in_words(seconds * 10**9) == words
 

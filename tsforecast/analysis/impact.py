@@ -141,7 +141,9 @@ def impact(
             f"{option('until')} goes with {option('after')}, and {option('until_column')} with {option('after_column')}"
         )
     if options.dynamic and not roles.covariates:
-        raise ValueError(f"{option('dynamic')} lets the coefficients of controls move: name some by {option('covariates')}")
+        raise ValueError(
+            f"{option('dynamic')} lets the coefficients of controls move: name some by {option('covariates')}"
+        )
     named = [name for name in (after_column, until_column) if name is not None]
     roles = dataclasses.replace(roles, static_categories=[*roles.static_categories, *named])
     task = read_task(data, freq, 1, 0, columns=roles)

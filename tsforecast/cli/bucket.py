@@ -15,5 +15,7 @@ def run(chosen: Bucket) -> int:
     survey = make_buckets(chosen.inputs, chosen.out, chosen.buckets, chosen.freq, options.columns(vars(chosen)))
     buckets, shortest, longest = counted(len(survey.buckets), "bucket"), survey.shortest, survey.longest
     steps = counted(longest, "step") if shortest == longest else f"{shortest} to {longest} steps"
-    log.info("%s: %d series, %d rows in %s, %s of %r", chosen.out, survey.series, survey.rows, buckets, steps, survey.freq)
+    log.info(
+        "%s: %d series, %d rows in %s, %s of %r", chosen.out, survey.series, survey.rows, buckets, steps, survey.freq
+    )
     return 0

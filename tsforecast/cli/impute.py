@@ -35,5 +35,7 @@ def run(chosen: Impute) -> int:
     shown = follow(filled, "imputed", len(task.entries), "series")
     forecast_tables.write(shown, None if chosen.paths else levels, opened.columns.targets, task.columns, out)
     missing = sum(int(np.isnan(entry["target"]).sum()) for entry in task.entries)
-    log.info("%s: every step of %d series, with %s filled in", out, len(task.entries), counted(missing, "missing value"))
+    log.info(
+        "%s: every step of %d series, with %s filled in", out, len(task.entries), counted(missing, "missing value")
+    )
     return 0

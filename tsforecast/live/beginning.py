@@ -211,6 +211,4 @@ def _keep_plan(path: Path, about: Description, sources: Sequence[Source]) -> Non
         return
     before = read_json(kept)
     if other := [name for name in plan if not isinstance(before, dict) or before.get(name) != plan[name]]:
-        raise ValueError(
-            f"{path} was begun with other {', '.join(other)}; give the same again, or a new folder"
-        )
+        raise ValueError(f"{path} was begun with other {', '.join(other)}; give the same again, or a new folder")

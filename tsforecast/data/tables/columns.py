@@ -130,7 +130,7 @@ def _candidates(name: str, column: Any, behind: NDArray[np.bool_]) -> dict[str, 
     if numbers is not None and numbers.isna().equals(gaps):
         if gaps.any():
             if not gaps[behind].all():
-                said = "%r is no covariate, for %d of its %d cells are empty: fill them (0, or the last value) to use it"
+                said = "%r is no covariate, for %d of its %d cells are empty: fill them to use it"
                 log.info(said, name, gaps.sum(), len(gaps))
             return {}
         # Whole numbers that follow each other without a gap, in whatever order, are those of rows.
