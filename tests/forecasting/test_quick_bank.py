@@ -72,7 +72,7 @@ def test_where_nothing_can_be_compared_parameters_stay(caplog):
     task = panel(8)  # a window would leave no more than its own length before it
     with caplog.at_level(logging.INFO):
         found = parameters(chosen(task))
-    assert "are too short for a window: parameters stay" in caplog.text
+    assert "too short for a window, so the bank keeps" in caplog.text
     torch.testing.assert_close(found, parameters(conditioned(task, list(task.train), 0, "auto")))
 
 
