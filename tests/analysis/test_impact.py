@@ -339,7 +339,7 @@ def test_the_order_of_day_and_month_is_not_guessed():
     [
         ({"after": "2023-12-31"}, r"'s0': expected after between 2024-01-01 and the step before 2024-02-29, got 2023"),
         ({"after": "2024-02-29"}, r"'s0': expected after between"),
-        ({"after": "2024-01-03"}, r"'s0' has 3 values up to 2024-01-03 .*: expected at least 8"),
+        ({"after": "2024-01-03"}, r"'s0' has 3 values up to 2024-01-03: expected at least 8"),
         ({"after": "2024-02-01", "until": "2024-01-20"}, r"expected until later than after, got 2024-01-20"),
         ({"after": "2024-02-01", "until": "2025-01-20"}, r"'s0' ends at 2024-02-29, before until 2025"),
         ({"after": ["2024-02-10", "2024-02-01"]}, r"expected until later than after"),
