@@ -64,7 +64,7 @@ def _draw_bars(axis: Axes, causes: pd.DataFrame) -> None:
     axis.barh(places, impacts, color=[MODEL if impact >= 0 else COLOURS[1] for impact in impacts], height=0.7)
     axis.set_yticks(places, causes["cause"])
     axis.axvline(0.0, color=OBSERVED, linewidth=0.8)
-    axis.xaxis.set_major_locator(MaxNLocator(4))  # small impacts have long labels
+    axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))  # small impacts have long labels
     style_axis(axis)
 
 
