@@ -46,6 +46,8 @@ _LONG_CONTEXT = 1000
 CURVES, GIVEN, NO_EFFECTS = "curves", "given", "none"
 # Models from whose targets effects are taken by default: not those whose networks read covariates, and bend themselves.
 _CURVED = ("bank", "gls", "issm", "markov", "pool", "rsgls-issm")
+# What the targets of a likelihood must be; that of a `markov` has no decoder.
+_SUPPORTS = {name: decoder.support for name, decoder in DECODERS.items()} | {"poisson": "counts"}
 _UNBOUNDED = ("auto", "none", "symlog", "symsqrt", "asinh")  # transformations of any number
 
 
@@ -115,8 +117,7 @@ class GridTraining:
         One series that is longer is enough.
         """
         refuse_endless(data)
-        likelihood = DECODERS.get(self.hyperparameters.get("likelihood", ""))
-        support = "real" if likelihood is None else likelihood.support
+        support = _SUPPORTS.get(self.hyperparameters.get("likelihood", ""), "real")
         largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
         check_entries(data, self.freq, min_longest=future + 1, support=support, largest=largest)
         if is_trained:
