@@ -242,7 +242,7 @@ def test_coefficients_that_move_follow_a_control_whose_effect_grows():
 
 
 def test_coefficients_move_of_controls_alone():
-    with pytest.raises(ValueError, match="dynamic lets the coefficients of controls move: name some by covariates"):
+    with pytest.raises(ValueError, match="dynamic moves coefficients of controls: name some by covariates"):
         impact(pd.DataFrame({"timestamp": [], "y": []}), "2024-01-01", options=Options(dynamic=True))
 
 

@@ -141,9 +141,7 @@ def impact(
             f"{option('until')} goes with {option('after')}, and {option('until_column')} with {option('after_column')}"
         )
     if options.dynamic and not roles.covariates:
-        raise ValueError(
-            f"{option('dynamic')} lets the coefficients of controls move: name some by {option('covariates')}"
-        )
+        raise ValueError(f"{option('dynamic')} moves coefficients of controls: name some by {option('covariates')}")
     named = [name for name in (after_column, until_column) if name is not None]
     roles = dataclasses.replace(roles, static_categories=[*roles.static_categories, *named])
     task = read_task(data, freq, 1, 0, columns=roles)
@@ -278,8 +276,7 @@ def _seasons(seasons: str, freq: str, ordinals: NDArray[np.int64], before: int) 
         ordinals: Of all steps.
         before: Steps before the intervention.
     """
-    if seasons not in ("auto", "none"):
-        refuse_still(seasons, freq)
+    refuse_still(seasons, freq)
     names = [] if seasons == "none" else component_names("paper" if seasons == "auto" else seasons, freq)
     names = [name for name in names if parse_component(name).is_seasonal]
     index = calendar_of(ordinals, freq, tuple(names))[1]
