@@ -179,7 +179,8 @@ def _refuse_other_plans(out: Path, files: Iterable[str], now: dict[str, Any]) ->
         if given.get("kind") != (kind := now["request"]["kind"]):
             raise ValueError(f"{out} has results of another command; give a new folder")
         if other := [name for name, value in now["request"].items() if given.get(name) != value]:
-            options = ", ".join(option(_OPTIONS.get(kind, {}).get(name, name)) for name in other)
+            called = _OPTIONS.get(kind, {})
+            options = ", ".join(option(called.get(name) or name) for name in other)
             raise ValueError(f"{out} has results with other {options}; give a new folder")
 
 
