@@ -4,18 +4,18 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-# Season name -> (number of factors, index by the calendar: of a `pandas.PeriodIndex`).
-SEASONS: dict[str, tuple[int, Callable[[Any], Any]]] = {
-    "minute_of_hour": (60, lambda t: t.minute),
-    "half_hour_of_day": (48, lambda t: 2 * t.hour + t.minute // 30),
-    "hour_of_day": (24, lambda t: t.hour),
-    "hour_by_kind_of_day": (48, lambda t: t.hour + 24 * (t.dayofweek >= 5)),
-    "hour_of_week": (168, lambda t: t.hour + 24 * t.dayofweek),
-    "day_of_week": (7, lambda t: t.dayofweek),
-    "day_of_month": (31, lambda t: t.day - 1),
-    "week_of_year": (53, lambda t: (t.dayofyear - 1) // 7),
-    "month_of_year": (12, lambda t: t.month - 1),
-    "quarter_of_year": (4, lambda t: t.quarter - 1),
+# Season name -> (number of factors, index by the calendar: of a `pandas.PeriodIndex`, days in the cycle).
+SEASONS: dict[str, tuple[int, Callable[[Any], Any], float]] = {
+    "minute_of_hour": (60, lambda t: t.minute, 1 / 24),
+    "half_hour_of_day": (48, lambda t: 2 * t.hour + t.minute // 30, 1),
+    "hour_of_day": (24, lambda t: t.hour, 1),
+    "hour_by_kind_of_day": (48, lambda t: t.hour + 24 * (t.dayofweek >= 5), 7),
+    "hour_of_week": (168, lambda t: t.hour + 24 * t.dayofweek, 7),
+    "day_of_week": (7, lambda t: t.dayofweek, 7),
+    "day_of_month": (31, lambda t: t.day - 1, 365.25 / 12),
+    "week_of_year": (53, lambda t: (t.dayofyear - 1) // 7, 365.25),
+    "month_of_year": (12, lambda t: t.month - 1, 365.25),
+    "quarter_of_year": (4, lambda t: t.quarter - 1, 365.25),
 }
 _CYCLE = "cycle_of_"
 

@@ -245,3 +245,4 @@ def test_what_is_wrong_is_said(planted):
         anomalies([], predictor)
     with pytest.raises(ValueError, match="all are missing"):
         learning_steps({**entries[0], "target": np.full(50, np.nan)}, None)
+    assert learning_steps({**entries[0], "target": np.r_[np.full(10, np.nan), np.ones(100)]}, None) == 50  # 40 values

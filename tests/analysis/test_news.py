@@ -241,5 +241,8 @@ def test_pictures_show_causes_and_parts(trained):
     own = found[found["item_id"] == "s1"]
     assert causes["impact"].sum() == pytest.approx((own["impact"].sum()) / own["timestamp"].nunique())
     assert len(plot_news(found).axes) == 4
+    axis = plot_news(own.head(2).assign(impact=[-0.00076, 0.00107])).axes[1]
+    low, high = axis.get_xlim()
+    assert 2 <= sum(low <= tick <= high for tick in axis.get_xticks()) <= 5  # small impacts have long labels
     parts = explain(trained("issm"), make_entries(2, LENGTH, missing=False))
     assert len(plot_parts(parts).axes) == 2 * parts["part"].nunique()

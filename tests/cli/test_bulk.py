@@ -180,7 +180,10 @@ def test_what_is_wrong_is_said_in_a_line(made, whole, tmp_path, capsys):
         (["--data", buckets, "--output", out, "--workers", "0"], "--workers: expected at least 1"),
         (["--data", buckets, "--output", out, "--address", "auto"], "goes with --engine ray"),
         (["--data", buckets, "--output", buckets], "holds no results of buckets; give a new folder"),
-        (["--data", buckets, "--output", str(whole), "--quantiles", "0.5"], "has results with other device, levels"),
+        (
+            ["--data", buckets, "--output", str(whole), "--quantiles", "0.5"],
+            "has results with other --device, --quantiles",
+        ),
         (["--data", str(made / "buckets1"), "--output", str(whole)], "has results of other data"),
     ):
         assert main(["predict", run, *arguments]) == 2

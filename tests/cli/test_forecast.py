@@ -40,6 +40,7 @@ def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):
     assert list(found.columns[:3]) == ["unique_id", "ds", "mean"]
     assert found["ds"].unique().tolist() == ["2020-01-03", "2020-01-10", "2020-01-17", "2020-01-24"]
     assert (tmp_path / "shops-forecasts.png").stat().st_size > 10_000
+    assert "shops-forecasts.png: their picture" in caplog.text
     assert "seasonal naive" in caplog.text
     assert "chosen: bank, a mixture of" in caplog.text
     assert main(["predict", "kept", "--output", "again.csv"]) == 0

@@ -149,14 +149,14 @@ def test_what_does_not_go_together_is_refused(made, capsys):
         (["train", "issm", "--irregular"], "--irregular goes with --data FILE"),
         (
             ["train", "rsgls-issm", "--data", "x.csv", "--irregular", "--recurrence=paper"],
-            "--recurrence does not go with --irregular",
+            "--recurrence does not go with rsgls-issm --irregular",
         ),
         (
             ["train", "sgls", "--data", str(made / "ph.csv"), "--irregular", "--switch=gaussian", *COLUMNS],
             "expected switch to be one of categorical, got 'gaussian'",
         ),
         (["train", "issm", "--data", "x.csv", "--horizon=1h"], "--horizon goes with --irregular"),
-        (["train", "issm", "--data", "x.csv", "--irregular", "--freq=D"], "--freq does not go with --irregular"),
+        (["train", "issm", "--data", "x.csv", "--irregular", "--freq=D"], "--freq does not go with issm --irregular"),
     ):
         assert main(arguments) == 2
         assert message in capsys.readouterr().err

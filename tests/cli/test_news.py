@@ -26,6 +26,9 @@ def test_from_files_to_tables_and_pictures(tmp_path, monkeypatch, capsys):
     steps = news.groupby("day")
     np.testing.assert_allclose(steps["after"].first() - steps["before"].first(), steps["impact"].sum(), atol=1e-8)
     assert list(news.loc[news["kind"] == "new", "source"].unique()) == list(days[-2:])
+    same = ["--data", "before.csv", "--output", "same", "--plot_series=0", "--device=cpu"]
+    assert main(["news", "run", *same]) == 0
+    assert "nothing is new: the observations are those of the run" in capsys.readouterr().err
     assert main(["explain", "run", "--data", "after.csv", "--output", "parts", "--device=cpu"]) == 0
     parts = pd.read_csv("parts/explain.csv").pivot_table(index="day", columns="part", values="mean")
     np.testing.assert_allclose(parts.drop(columns="fit").sum(axis=1), parts["fit"], rtol=1e-5)

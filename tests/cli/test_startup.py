@@ -207,6 +207,8 @@ WRONG = (
         for command in ("predict", "impute")
     ),
     *(([command, "missing"], "there is no run folder missing") for command in ("evaluate", "regimes", "explain")),
+    (["explain", "sales.csv"], "sales.csv is a file, and no run folder: `tsforecast train --data sales.csv` makes one"),
+    (["anomalies", "sales.csv"], "makes one; or give the file as --data"),
     (["stream", "--resume", "missing"], "there is no run folder missing"),
 )
 

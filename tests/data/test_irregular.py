@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tsforecast.data import Columns
-from tsforecast.data.irregular import read_irregular, read_times
+from tsforecast.data.irregular import in_words, read_irregular, read_times
 from tsforecast.data.timed_entries import before, check_timed
 
 HOUR = 3600 * 10**9
@@ -107,6 +107,7 @@ def test_entries_that_are_not_as_expected_are_refused(entries, message):
     [
         (table(), {"horizon": "soon"}, "expected horizon to be a time such as 6h, 90min or 1D, got 'soon'"),
         (table(), {"horizon": "-1h"}, "expected horizon to be a time such as 6h"),
+        (table(), {"horizon": "6"}, "expected horizon to be a time such as 6h, 90min or 1D, got '6'"),
         (table(), {"horizon": "3D"}, "1 of 1 series have no past before 5 test windows of 3 D"),
         (table(), {"windows": -1}, "expected windows of at least 0, got -1"),
         (table().head(1), {}, "expected a series with observations at two times, got '"),
@@ -127,3 +128,18 @@ def test_lines_of_regular_entries_are_told_apart(tmp_path):
     (tmp_path / "y.jsonl").write_text("{times")
     with pytest.raises(ValueError, match="expected a JSON object in each line"):
         read_irregular(tmp_path / "y.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(21_600, "6 h"), (5400, "90 min"), (86_400, "1 D"), (429_156, "4.967 D")]
+)
+def test_times_are_written_as_people_write_them(seconds, words):
+    assert in_words(seconds * 10**9) == words
+
+
+def test_a_table_of_times_is_named_by_its_file(tmp_path, caplog):
+    path = tmp_path / "at.csv"
+    path.write_text("time\n2024-01-01\nsoon\n")
+    with caplog.at_level("INFO"), pytest.raises(ValueError, match=r"at.csv, line 3, column 'time': 'soon'"):
+        read_times(path, Columns(timestamp="time"))
+    assert "(asked)" not in caplog.text

@@ -203,9 +203,13 @@ def test_numbers_that_go_on_behind_the_last_target_are_covariates(tmp_path, suff
     """Where the reader is told to look for them: those with a gap, or always the same in a series, are not."""
     caplog.set_level(logging.INFO)
     gap = np.where(np.arange(120) == 7, np.nan, 1.0 * np.arange(120))
-    path = write(with_future(gap=gap, size=np.repeat([3, 4], 60), note="x"), tmp_path / f"a{suffix}")
+    rare = np.where(np.arange(120) % 10, "", np.arange(120).astype(str))  # as text of a file with many empty cells
+    path = write(with_future(gap=gap, rare=rare, size=np.repeat([3, 4], 60), note="x"), tmp_path / f"a{suffix}")
     task = read_task(path, columns=Columns(ahead=True), beyond=True)
     assert "prediction length 10: as far as covariates are known" in caplog.text
+    for name, count in (("gap", 1), ("rare", 108)):
+        assert f"{name!r} is no covariate, for {count} of its 120 cells are empty: fill them" in caplog.text
+    assert "categories" not in caplog.text
     assert task.prediction_length == 10
     for entry in task.entries:
         assert entry["target"].shape == (50,)

@@ -177,6 +177,8 @@ def test_counts_are_whole_numbers_from_zero_on():
     halves = {**counts[1], "target": counts[1]["target"] + 0.5}
     with pytest.raises(ValueError, match=r"series 's1': the target is [\d.]+\.5 at step 1, expected a count"):
         make_estimator("arsgls", **options).train([counts[0], halves])
+    with pytest.raises(ValueError, match=r"series 's1': the target is [\d.]+\.5 at step 1, expected a count"):
+        make_estimator("markov", likelihood="poisson").train([counts[0], halves])
     for refusing in (predictor.predict, predictor.filter, predictor.impute):
         with pytest.raises(ValueError, match=message):
             list(refusing(spoilt))

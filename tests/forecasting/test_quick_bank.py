@@ -50,7 +50,7 @@ def test_parameters_go_the_share_of_the_way_that_forecasts_windows_best(best, mo
     monkeypatch.setattr(quick_bank, "loss_of", loss_of)
     with caplog.at_level(logging.INFO):
         found = parameters(chosen(task))
-    assert f"go {100 * best:.0f} % of the way" in caplog.text
+    assert f"takes {100 * best:.0f} % of a training" in caplog.text
     begin, end = parameters(conditioned(task, list(task.train), 0, "auto")), losses[-1]
     assert not torch.equal(begin, end)
     # The training on all series is another one than that before the windows, which the losses are of.
@@ -72,7 +72,7 @@ def test_where_nothing_can_be_compared_parameters_stay(caplog):
     task = panel(8)  # a window would leave no more than its own length before it
     with caplog.at_level(logging.INFO):
         found = parameters(chosen(task))
-    assert "are too short for a window: parameters stay" in caplog.text
+    assert "too short for a window, so the bank keeps" in caplog.text
     torch.testing.assert_close(found, parameters(conditioned(task, list(task.train), 0, "auto")))
 
 

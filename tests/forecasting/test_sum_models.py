@@ -77,4 +77,4 @@ def test_sums_too_short_for_a_window_keep_what_others_have_taught(weekly, caplog
     short = [{**entry, "target": entry["target"][: HORIZON + 1]} for entry in weekly.entries]
     means = _means(fitted_sums(replace(weekly, entries=short)), replace(weekly, entries=short))
     assert np.isfinite(means).all()
-    assert any("stay those that other series have taught" in one for one in caplog.messages)
+    assert any("learnt from public series" in one for one in caplog.messages)

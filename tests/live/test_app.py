@@ -139,6 +139,13 @@ def test_the_same_request_has_the_same_paths_also_after_a_restart(tmp_path, mode
         assert np.abs(np.subtract(paths(), found[0])).min() > 0
 
 
+def test_unknown_arguments_in_an_address_are_refused(client):
+    for path in ("/forecasts?item=s0&quantil=0.9", "/items/s0?step=2"):
+        assert client.get(path).status_code == 422
+        assert "Extra inputs" in client.get(path).json()["detail"][0]["fault"]
+    assert client.get("/health?probe=1").status_code == 200
+
+
 def test_paths_of_another_seed_are_others(tmp_path):
     found = []
     for seed in (0, 1):

@@ -2,7 +2,7 @@ import pytest
 
 from tsforecast.core.components import Level, Trend
 from tsforecast.core.seasonal import Harmonics, Season
-from tsforecast.models.parts.component_names import component_names, parse_component
+from tsforecast.models.parts.component_names import component_names, parse_component, refuse_still
 
 
 def test_names():
@@ -47,6 +47,19 @@ def test_names_of_smooth_seasons(name, freq, cycle, states):
 def test_harmonics_that_steps_do_not_tell_apart(name, freq, remedy):
     with pytest.raises(ValueError, match=remedy):
         component_names(f"level+{name}", freq)
+
+
+def test_seasons_that_are_the_same_at_every_step_are_refused():
+    for name, freq in (("hour_of_day", "D"), ("day_of_week", "W-FRI"), ("minute_of_hour", "h"), ("day_of_month", "M")):
+        with pytest.raises(ValueError, match=f"shorter than the cycle of '{name}'"):
+            refuse_still(f"level, level+{name}", freq)
+    for name, freq in (
+        ("hour_by_kind_of_day", "D"),
+        ("quarter_of_year", "M"),
+        ("day_of_week", "7D"),
+        ("day_of_week", "B"),
+    ):
+        refuse_still(f"level+{name}", freq)  # of 7 days it is in the usual sum
 
 
 @pytest.mark.parametrize("names", ["year+year_with_2_harmonics", "cycle_of_9+cycle_of_9_with_2_harmonics"])

@@ -11,7 +11,7 @@ from tsforecast.analysis.accounts import accounts, is_one_system
 from tsforecast.analysis.judged import COUNTS, judged
 from tsforecast.analysis.rarity import SHORTEST
 from tsforecast.data.calendar.frequency import default_horizon, default_season, expected_alias_warnings
-from tsforecast.data.calendar.stamps import step_of
+from tsforecast.data.calendar.stamps import shown, stamps_of, step_of
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import columns_of
@@ -128,7 +128,8 @@ def learning_steps(entry: Mapping[str, Any], since: str | pd.Timestamp | pd.Peri
         raise ValueError(f"series {name}: expected values, but all are missing")
     begin = int(places[0])
     if since is None:
-        learn = begin + int(LEARNT * (length - begin))
+        enough = int(places[_LEARNT_FROM]) if len(places) > _LEARNT_FROM else 0
+        learn = max(begin + int(LEARNT * (length - begin)), enough)
     else:
         with expected_alias_warnings():
             try:
@@ -137,9 +138,9 @@ def learning_steps(entry: Mapping[str, Any], since: str | pd.Timestamp | pd.Peri
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"expected since to be a date, got {since!r}") from error
             if not 0 < learn < length:
+                first, last = (shown(stamp) for stamp in stamps_of(start, length, entry.get("info"))[[0, -1]])
                 raise ValueError(
-                    f"series {name}: expected since to be within the data, which go from {start} to "
-                    f"{start + (length - 1)}, got {since}"
+                    f"series {name}: expected since to be within the data, which go from {first} to {last}, got {since}"
                 )
     known = int((places < learn).sum())
     if known < _LEARNT_FROM:

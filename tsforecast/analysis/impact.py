@@ -23,7 +23,7 @@ from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.data.transform import calendar_of
 from tsforecast.models.bounds import at_least, one_of
-from tsforecast.models.parts.component_names import component_names, parse_component, steps_in_cycle
+from tsforecast.models.parts.component_names import component_names, parse_component, refuse_still, steps_in_cycle
 from tsforecast.models.transformations import TRANSFORMATIONS, transformation_of
 from tsforecast.wording import listed, option
 
@@ -140,6 +140,8 @@ def impact(
         raise ValueError(
             f"{option('until')} goes with {option('after')}, and {option('until_column')} with {option('after_column')}"
         )
+    if options.dynamic and not roles.covariates:
+        raise ValueError(f"{option('dynamic')} moves coefficients of controls: name some by {option('covariates')}")
     named = [name for name in (after_column, until_column) if name is not None]
     roles = dataclasses.replace(roles, static_categories=[*roles.static_categories, *named])
     task = read_task(data, freq, 1, 0, columns=roles)
@@ -274,6 +276,7 @@ def _seasons(seasons: str, freq: str, ordinals: NDArray[np.int64], before: int) 
         ordinals: Of all steps.
         before: Steps before the intervention.
     """
+    refuse_still(seasons, freq)
     names = [] if seasons == "none" else component_names("paper" if seasons == "auto" else seasons, freq)
     names = [name for name in names if parse_component(name).is_seasonal]
     index = calendar_of(ordinals, freq, tuple(names))[1]

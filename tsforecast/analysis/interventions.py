@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
-from tsforecast.data.calendar.stamps import stamps_of, step_of
+from tsforecast.data.calendar.stamps import shown, stamps_of, step_of
 from tsforecast.data.tables.dates import readings
 from tsforecast.wording import counted, option
 
@@ -72,9 +72,13 @@ def _paired(starts: Sequence[pd.Timestamp], ends: Sequence[pd.Timestamp | None])
     for start, end, following in zip(starts, ends, [*starts[1:], None], strict=True):
         end = following if end is None else end
         if end is not None and end <= start:
-            raise ValueError(f"expected {option('until')} later than {option('after')}, got {end} and {start}")
+            raise ValueError(
+                f"expected {option('until')} later than {option('after')}, got {shown(end)} and {shown(start)}"
+            )
         if end is not None and following is not None and following < end:
-            raise ValueError(f"interventions overlap: one ends at {end}, the next begins after {following}")
+            raise ValueError(
+                f"interventions overlap: one ends at {shown(end)}, the next begins after {shown(following)}"
+            )
         pairs.append((start, end))
     return pairs
 
@@ -184,29 +188,29 @@ def cases_of(entry: Mapping[str, Any], dates: Sequence[Pair], names: Sequence[st
     item, start, info = str(entry.get("item_id")), entry["start"], entry.get("info")
     values = np.asarray(entry["target"], np.float64).copy()
     controls = np.asarray(entry.get("feat_dynamic_real", np.zeros((0, len(values)))), np.float64)[:, : len(values)].T
-    with expected_alias_warnings():
-        last = start + (len(values) - 1)
+    first, last = (shown(stamp) for stamp in stamps_of(start, len(values), info)[[0, -1]])
     cases = []
     for number, (after, until) in enumerate(dates, 1):
         before, end = (_steps(entry, date, len(values)) for date in (after, until))
+        told = shown(after)
         if not 0 < before < len(values):
             raise ValueError(
-                f"series {item!r}: expected {option('after')} between {start} and the step before {last}, got {after}"
+                f"series {item!r}: expected {option('after')} between {first} and the step before {last}, got {told}"
             )
         if until is not None and _steps(entry, until, None) > len(values):
-            raise ValueError(f"series {item!r} ends at {last}, before {option('until')} {until}")
+            raise ValueError(f"series {item!r} ends at {last}, before {option('until')} {shown(until)}")
         seen = ~np.isnan(values[:before])
         if seen.sum() < _LEAST:
             raise ValueError(
-                f"series {item!r} has {counted(int(seen.sum()), 'value')} up to {after}: expected at least {_LEAST}, "
+                f"series {item!r} has {counted(int(seen.sum()), 'value')} up to {told}: expected at least {_LEAST}, "
                 "by which it is known how the series moves without the intervention"
             )
         if np.isnan(values[before:end]).all():
-            raise ValueError(f"series {item!r} has no value behind {after}: there is no effect to be seen")
+            raise ValueError(f"series {item!r} has no value behind {told}: there is no effect to be seen")
         still = np.ptp(controls[:before][seen], axis=0) == 0
         if still.any():
             raise ValueError(
-                f"series {item!r}: the control {names[int(np.argmax(still))]!r} is constant up to {after}, and tells "
+                f"series {item!r}: the control {names[int(np.argmax(still))]!r} is constant up to {told}, and tells "
                 "nothing; leave it out"
             )
         cases.append(Case(item, number, start, values.copy(), controls, before, end - before, info))

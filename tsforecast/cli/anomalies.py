@@ -14,6 +14,7 @@ from tsforecast.cli.answers import PAGE, heading, write_tables
 from tsforecast.cli.commands import Anomalies
 from tsforecast.cli.opened import Opened
 from tsforecast.data import ForecastTask, read_task
+from tsforecast.data.calendar.stamps import shown
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.plots import measured, plot_anomalies, save_figure
 from tsforecast.plots.pages import anomalies_page
@@ -79,10 +80,12 @@ def _tell(frame: pd.DataFrame, rate: float) -> None:
     for name, rows in _series(frame.loc[frame["flagged"]]):
         for _, event in rows.groupby("event"):
             stamps, score = event["timestamp"].to_numpy(), event["score"].to_numpy()
-            first, last = (pd.Timestamp(stamp) for stamp in (stamps[0], stamps[-1]))
+            first, last = shown(stamps[0]), shown(stamps[-1])
             until = "" if first == last else f" to {last}"
             kind, tail = event["kind"].iloc[0], 10.0 ** -score.max()
-            events.append((tail, f"{name}: {kind} from {first}{until}, tail probability {tail:.1g}"))
+            events.append(
+                (tail, f"{name}: {kind} {'from' if until else 'at'} {first}{until}, tail probability {tail:.1g}")
+            )
     for _, said in sorted(events)[:_NAMED]:
         log.info("%s", said)
     if len(events) > _NAMED:

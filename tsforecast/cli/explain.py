@@ -54,6 +54,9 @@ def _write_curves(
         lost = importance(predictor, entries, windows=chosen.importance)
         write_table(lost, out / "importance.csv")
         for name, share, error in zip(lost["covariate"], lost["lost"], lost["std_error"], strict=True):
-            log.info("without %s forecasts lose %.1f %% (standard error %.1f)", name, 100 * share, 100 * error)
+            worse = "worse" if share >= 0 else "better"
+            log.info(
+                "without %s forecasts are %.1f %% %s (standard error %.1f)", name, abs(100 * share), worse, 100 * error
+            )
     if chosen.plot_series and len(curves):
         save_figure(plot_curves(curves, lost=lost), out / "curves.png")

@@ -82,7 +82,8 @@ def run(chosen: Chosen) -> int:
     if drawn:
         picture = out.with_name(out.name.split(".")[0] + ".png")
         figure = plot_forecasts(ahead.entries, drawn, targets=ahead.targets, history=4 * task.prediction_length)
-        log.info("%s: the first %d of them", save_figure(figure, picture), len(drawn))
+        shown = f"the first {len(drawn)} of them" if len(drawn) < len(ahead.entries) else "their picture"
+        log.info("%s: %s", save_figure(figure, picture), shown)
     if chosen.keep:
         kept = held_out or with_windows(task, 0)
         if tree is not None:  # whose sums are made again from its series

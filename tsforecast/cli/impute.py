@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tsforecast.cli import bulk_options, forecast_tables, irregular
@@ -11,6 +12,7 @@ from tsforecast.cli.commands import Impute
 from tsforecast.cli.opened import Opened
 from tsforecast.forecasting.requests import Imputations
 from tsforecast.progress import follow
+from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -32,5 +34,8 @@ def run(chosen: Impute) -> int:
     filled = predictor.impute(task.entries, chosen.num_samples)
     shown = follow(filled, "imputed", len(task.entries), "series")
     forecast_tables.write(shown, None if chosen.paths else levels, opened.columns.targets, task.columns, out)
-    log.info("%s: %d series, every step of them", out, len(task.entries))
+    missing = sum(int(np.isnan(entry["target"]).sum()) for entry in task.entries)
+    log.info(
+        "%s: every step of %d series, with %s filled in", out, len(task.entries), counted(missing, "missing value")
+    )
     return 0

@@ -54,7 +54,7 @@ def complete(call: Training) -> None:
     own = own_options(model)
     for name, value in vars(chosen).items():
         if name not in (*_TAKEN, *own) and value != defaults.get(name):
-            raise ValueError(f"--{name} does not go with --irregular")
+            raise ValueError(f"--{name} does not go with {model} --irregular")
     for name, parameter in own.items():  # some defaults are others than those of regular models
         if name in chosen and name not in call.given:
             chosen[name] = "auto" if name == "components" else parameter.default

@@ -27,6 +27,8 @@ def run(chosen: News) -> int:
         title = f"Why the forecast changed{scale_of(predictor)}"
         figure = plot_news(found, targets=after.targets, most=chosen.plot_series, title=title)
         save_figure(figure, out / "news.png")
+    if not set(found["kind"]) - {"rescaled"}:
+        log.warning("nothing is new: the observations are those of %s", chosen.before or "the run")
     log.info("%s: what changed the forecasts of %d series", out, found["item_id"].nunique())
     return 0
 

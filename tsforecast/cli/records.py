@@ -110,6 +110,11 @@ class Command:
         for field in options_of(type(self)):
             kind, given = field.metadata.get("reads"), getattr(self, field.name)
             for path in given if isinstance(given, list) else [given] if given is not None else []:
+                if kind == "run" and Path(path).is_file():
+                    instead = f"{parsing.typed('train')} --data {path}` makes one"
+                    if field.default is None:
+                        instead += "; or give the file as --data"
+                    raise ValueError(f"{path} is a file, and no run folder: `{instead}")
                 if kind == "run" and not Path(path).is_dir():
                     raise FileNotFoundError(f"there is no run folder {path}")
                 if kind == "file" and not Path(path).exists():

@@ -228,7 +228,7 @@ def _train(
             figure = plot_learning_curve(metrics, title=f"{record['model']}, {task.name}")
             save_figure(figure, folder / "learning_curve.png")
         else:
-            log.info("no epoch: parameters stay those that other series have taught")
+            log.info("no epoch: parameters stay those learnt from public series")
         seconds = round(timer.time_elapsed(), 1)
         if task.gap:
             record["components"] = predictor.prediction_net.hyperparameters.get("components")

@@ -4,6 +4,7 @@ Data entries are those of `tsforecast.data.timed_entries`.
 """
 
 import logging
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.data.timed_entries import check_timed, median_gap
 from tsforecast.io.binary import check_packed, is_parquet, open_unpacked, read_parquet
 from tsforecast.io.reading import MOST_RECORD, expect_file, parse_json
+from tsforecast.progress import warnings_only
 from tsforecast.wording import listed, option
 
 log = logging.getLogger(__name__)
@@ -109,7 +111,7 @@ def _with_windows(task: ForecastTask, horizon: str | int | None, windows: int | 
 def nanoseconds(text: str, name: str) -> int:
     """Return a time such as "6h", "90min" or "1D" in nanoseconds."""
     try:
-        found = pd.Timedelta(text)
+        found = pd.Timedelta(text) if re.search(r"[^\W\d_]|:", text) else pd.NaT  # pandas takes "6" for nanoseconds
     except ValueError:
         found = pd.NaT
     if not isinstance(found, pd.Timedelta) or found.value <= 0:
@@ -118,10 +120,14 @@ def nanoseconds(text: str, name: str) -> int:
 
 
 def in_words(time: int) -> str:
-    """Return a time in nanoseconds as people write it: "6 h", "90 min", "1 D"."""
-    for name, size in (("D", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        if time % (size * 10**9) == 0:
-            return f"{time // (size * 10**9)} {name}"
+    """Return a time in nanoseconds as people write it: "6 h", "90 min", "4.967 D"."""
+    units = {name: seconds * 10**9 for name, seconds in (("D", 86_400), ("h", 3600), ("min", 60), ("s", 1))}
+    for name, size in units.items():
+        if time % size == 0 and time < 1000 * size:
+            return f"{time // size} {name}"
+    for name, size in units.items():
+        if time >= size:
+            return f"{time / size:.4g} {name}"
     return str(pd.Timedelta(time, "ns"))
 
 
@@ -148,10 +154,13 @@ def read_times(
     items = [name for name in columns.items or ["item_id"] if name in names]
     stamps = columns.stamps or [next((n for n in names if n.lower() in ("timestamp", "date", "time", "ds")), names[0])]
     if lacking := [name for name in columns.covariates if name not in names]:
-        raise ValueError(f"the times to answer at come with the covariates of the data: expected {listed(lacking)}")
+        raise ValueError(f"the table of {option('at')} needs the covariates of the data: there is no {listed(lacking)}")
     found = [*items, *[name for name in stamps if name in names], *columns.covariates]
     kept = frame[found].assign(**{"(asked)": 0.0})
-    table = read_table(kept, replace(roles, item=items or None, timestamp=stamps, target="(asked)", wide=False))
+    with warnings_only("tsforecast.data.tables.columns"):  # the target is none of the user's
+        table = read_table(kept, replace(roles, item=items or None, timestamp=stamps, target="(asked)", wide=False))
+    if not isinstance(source, pd.DataFrame):
+        table = replace(table, path=Path(source), first_line=1 if is_parquet(Path(source)) else 2)
     times = timestamps(table).astype(np.int64)
     rows: dict[str | None, NDArray[np.int64]] = {None: np.argsort(times, kind="stable")}
     if table.item is not None:

@@ -133,7 +133,8 @@ def long_columns(
 def forecast_mean(forecast: Forecast) -> NDArray[Any]:
     """Return the mean; of paths in double precision, so that a common value comes back as it is."""
     if isinstance(forecast, SampleForecast) and not _knows_quantiles(type(forecast)):
-        return np.asarray(forecast.samples).mean(axis=0, dtype=np.float64)
+        samples = np.asarray(forecast.samples, np.float64)
+        return samples[0] + (samples - samples[0]).mean(axis=0)  # the sum of equal values may be rounded
     if isinstance(forecast, QuantileForecast) and "mean" not in forecast.forecast_keys:  # where GluonTS would warn
         return forecast_quantiles(forecast, (0.5,))[0]
     return np.asarray(forecast.mean)

@@ -33,7 +33,7 @@ _NORMAL = np.array([NormalDist().inv_cdf(level) for level in _LEVELS])
 _CYCLES = 3  # of a season that a history must have
 
 # How a series is forecast where it is not as the name says.
-NO_SEASON = f"series shorter than {_CYCLES} seasons: season 1"
+NO_SEASON = f"series shorter than {_CYCLES} seasons: without a season"
 ADDITIVE = "series whose quantiles overflow: searched over additive forms"
 NAIVE = "fits failed or overflowed: a random walk"
 NAIVE_LATER = "forecasts overflowed at a later date: a random walk"

@@ -27,12 +27,15 @@ from tsforecast.io.files import checksum, folder_checksum, remove_leftovers, wri
 from tsforecast.io.locks import contents, lock_folder
 from tsforecast.io.reading import read_json
 from tsforecast.progress import follow, quiet
+from tsforecast.wording import option
 
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 FORMAT = 1  # of manifests
 _PLAN = "plan.json"
+# Options behind fields of a request that are called otherwise, by its kind.
+_OPTIONS = {"forecasts": {"levels": "quantiles", "last": "start"}, "imputations": {"levels": "quantiles"}}
 _TOLD = 10  # warnings that are shown
 _loaded = lru_cache(maxsize=1)(load_predictor)  # a process keeps it from bucket to bucket
 _TOLD_OF = ("file", "series", "rows", "size", "sha256")  # what the manifest says of a bucket
@@ -173,8 +176,12 @@ def _refuse_other_plans(out: Path, files: Iterable[str], now: dict[str, Any]) ->
                 raise ValueError(f"{out} has results of {what}; give a new folder")
         wanted = before.get("request")
         given = wanted if isinstance(wanted, dict) else {}
+        if given.get("kind") != (kind := now["request"]["kind"]):
+            raise ValueError(f"{out} has results of another command; give a new folder")
         if other := [name for name, value in now["request"].items() if given.get(name) != value]:
-            raise ValueError(f"{out} has results with other {', '.join(other)}; give a new folder")
+            called = _OPTIONS.get(kind, {})
+            options = ", ".join(option(called.get(name) or name) for name in other)
+            raise ValueError(f"{out} has results with other {options}; give a new folder")
 
 
 def _note(out: Path, file: str) -> Path:

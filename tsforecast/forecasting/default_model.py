@@ -69,9 +69,9 @@ def _without_direct(
     if learns:
         return learnt_in_part(task, entries, seed, effects)
     if sum(entry["target"].shape[-1] for entry in entries) >= _ENOUGH:
-        log.info("half a bank, whose parameters stay those that other series have taught, and half an issm that learns")
+        log.info("half a bank with parameters learnt from public series, half an issm trained on these series")
         return _halves(task, entries, seed, effects)
-    log.info("parameters stay those that other series have taught, as of few and short series")
+    log.info("few and short series: the bank keeps the parameters learnt from public series")
     return conditioned(task, entries, seed, effects)
 
 
@@ -80,10 +80,10 @@ def _beside_direct(task: ForecastTask, entries: list[dict[str, Any]], seed: int,
     predictor = conditioned(task, entries, seed, effects)
     length = int(np.median([entry["target"].shape[-1] for entry in entries]))
     if is_long(length, task.freq, task.prediction_length):
-        log.info("a bank, whose parameters stay those that other series have taught, and regressions")
+        log.info("a bank with parameters learnt from public series, and regressions")
         predictor.direct = chosen_share(predictor, task, entries, seed, "regressions")
     else:
-        log.info("parameters stay those that other series have taught, as of short series or far horizons")
+        log.info("short series or a far horizon: the bank keeps the parameters learnt from public series")
     return predictor
 
 

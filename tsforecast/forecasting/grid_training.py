@@ -34,7 +34,7 @@ from tsforecast.forecasting.data_summary import (
 from tsforecast.forecasting.lengths import are_long, context_by_frequency, far_by_frequency, recent_by_frequency
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import MODELS, AbstractForecaster, make_model, options_of
-from tsforecast.models.parts.component_names import longest_cycle
+from tsforecast.models.parts.component_names import longest_cycle, refuse_still
 from tsforecast.models.parts.units import largest_value
 from tsforecast.models.transformations import transformation_of
 from tsforecast.nn.decoders import DECODERS
@@ -46,6 +46,8 @@ _LONG_CONTEXT = 1000
 CURVES, GIVEN, NO_EFFECTS = "curves", "given", "none"
 # Models from whose targets effects are taken by default: not those whose networks read covariates, and bend themselves.
 _CURVED = ("bank", "gls", "issm", "markov", "pool", "rsgls-issm")
+# What the targets of a likelihood must be; that of a `markov` has no decoder.
+_SUPPORTS = {name: decoder.support for name, decoder in DECODERS.items()} | {"poisson": "counts"}
 _UNBOUNDED = ("auto", "none", "symlog", "symsqrt", "asinh")  # transformations of any number
 
 
@@ -115,8 +117,9 @@ class GridTraining:
         One series that is longer is enough.
         """
         refuse_endless(data)
-        likelihood = DECODERS.get(self.hyperparameters.get("likelihood", ""))
-        support = "real" if likelihood is None else likelihood.support
+        for name in ("components", "structures"):
+            refuse_still(str(self.hyperparameters.get(name, "")), self.freq)
+        support = _SUPPORTS.get(self.hyperparameters.get("likelihood", ""), "real")
         largest = largest_value(self.hyperparameters.get("transformation", "none"), support)
         check_entries(data, self.freq, min_longest=future + 1, support=support, largest=largest)
         if is_trained:

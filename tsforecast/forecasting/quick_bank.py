@@ -22,6 +22,7 @@ from tsforecast.forecasting.trials import before_windows, comparison, count_wind
 from tsforecast.models.parts.bank_prior import learnt
 from tsforecast.models.parts.parameter_groups import learning_rate_factor
 from tsforecast.progress import warnings_only
+from tsforecast.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +58,11 @@ def learnt_in_part(
     if count >= INDEPENDENT:
         return _trained(task, entries, seed, effects).at(1.0)
     own = ForecastTask(task.name, task.freq, task.prediction_length, 0, entries)
-    said = f"a bank learns from {len(entries)} series worth {count:.1f} independent ones"
+    said = f"{len(entries)} series, which count as {count:.1f} independent ones"
     if (held_out := comparison(own, seed)) is None:
         if learnt(task.freq) is None:
             return _trained(task, entries, seed, effects).at(1.0)
-        log.info("%s, which are too short for a window: parameters stay those that other series have taught", said)
+        log.info("%s: too short for a window, so the bank keeps the parameters learnt from public series", said)
         return conditioned(task, entries, seed, effects)
     before = before_windows(entries, held_out)
     earlier = fit_effects(before, task.freq) if effects == CURVES else None  # which the choice of effects has, too
@@ -70,8 +71,8 @@ def learnt_in_part(
     scores = _scores(path, held_out, weights, shares)
     share = min(shares, key=lambda share: scores[share])
     log.info(
-        "%s: parameters go %.0f %% of the way of a training, by the CRPS of %s windows before the end (%s)",
-        said, 100 * share, count_windows(held_out),
+        "%s: the bank takes %.0f %% of a training on them, by the CRPS of %s before the end (%s)",
+        said, 100 * share, counted(count_windows(held_out), "window"),
         ", ".join(f"{100 * share:.0f} %: {score:.4g}" for share, score in scores.items()),
     )  # fmt: skip
     return _trained(task, entries, seed, effects).at(share) if share else conditioned(task, entries, seed, effects)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsforecast.data.irregular import nanoseconds, read_times
+from tsforecast.data.irregular import in_words, nanoseconds, read_times
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.timed_entries import as_covariates, check_timed
 from tsforecast.forecasting.timed_batches import Clock
@@ -65,7 +65,7 @@ def _every(entries: Sequence[Mapping[str, Any]], step: int, horizon: int, inside
         found[str(entry["item_id"])] = np.arange(first, stop + 1, step, dtype=np.int64)
     if not any(len(times) for times in found.values()):
         raise ValueError(
-            f"there is no multiple of {pd.Timedelta(step, 'ns')} within the horizon {pd.Timedelta(horizon, 'ns')}: "
+            f"there is no multiple of {in_words(step)} within the horizon of {in_words(horizon)}: "
             f"give a shorter {option('every')}, or times by {option('at')}"
         )
     return {item: times for item, times in found.items() if len(times)}

@@ -63,12 +63,17 @@ class _Request(Request):
 
 
 class _Route(APIRoute):
-    """A route of such requests."""
+    """A route of such requests; what takes arguments refuses unknown ones in the address, as in a body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        answer = super().get_route_handler()
+        answer, taken = super().get_route_handler(), self.dependant
+        known = {field.alias for field in taken.query_params}
+        is_strict = bool(taken.query_params or taken.path_params or taken.body_params)
 
         async def handle(request: Request) -> Response:
+            if is_strict and (strange := [name for name in request.query_params if name not in known]):
+                faults = [{"loc": ("query", name), "msg": "Extra inputs are not permitted"} for name in strange]
+                raise RequestValidationError(faults)
             return await answer(_Request(request.scope, request.receive))
 
         return handle

@@ -30,7 +30,6 @@ from tsforecast.live.rows import News, Rows
 from tsforecast.live.snapshot import read_rows, write_rows
 from tsforecast.live.store import PREDICTOR
 from tsforecast.progress import follow
-from tsforecast.wording import option
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +81,7 @@ def begin_store(
     """
     path, predictor = Path(path), Path(predictor)
     if (names := contents(path)) and not names & {STORE, WORK}:
-        raise ValueError(f"{path} is not empty and no store; give a new folder as {option('out')}")
+        raise ValueError(f"{path} is not empty and no store; give a new folder")
     with lock_folder(path):
         work = _work_folder(path)
         model = load_predictor(predictor, device)
@@ -110,7 +109,7 @@ def _work_folder(path: Path) -> Path:
     for folder in (path, work):
         remove_leftovers(folder)
     if (path / STORE).exists():
-        raise ValueError(f"{path} is a store already: serve it, or give a new folder as {option('out')}")
+        raise ValueError(f"{path} is a store already: serve it, or give a new folder")
     work.mkdir(exist_ok=True)
     return work
 
@@ -212,6 +211,4 @@ def _keep_plan(path: Path, about: Description, sources: Sequence[Source]) -> Non
         return
     before = read_json(kept)
     if other := [name for name in plan if not isinstance(before, dict) or before.get(name) != plan[name]]:
-        raise ValueError(
-            f"{path} was begun with other {', '.join(other)}; give the same again, or a new folder as {option('out')}"
-        )
+        raise ValueError(f"{path} was begun with other {', '.join(other)}; give the same again, or a new folder")

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from tsforecast.analysis.explain import parts_of
@@ -63,6 +64,7 @@ def _draw_bars(axis: Axes, causes: pd.DataFrame) -> None:
     axis.barh(places, impacts, color=[MODEL if impact >= 0 else COLOURS[1] for impact in impacts], height=0.7)
     axis.set_yticks(places, causes["cause"])
     axis.axvline(0.0, color=OBSERVED, linewidth=0.8)
+    axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))  # small impacts have long labels
     style_axis(axis)
 
 

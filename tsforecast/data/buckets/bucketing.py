@@ -199,7 +199,9 @@ def _canonical(table: Table, stamps: StampForm, columns: Columns) -> pa.Table:
         column: Any = frame[name]
         empty = (column.isna() | (column.astype(str) == "")).to_numpy()
         if empty.any():
-            raise ValueError(f"{table.place(int(np.argmax(empty)), name)}: the category is empty; name it")
+            raise ValueError(
+                f"{table.place(int(np.argmax(empty)), name)}: the category is empty; name it, such as none"
+            )
         cells[name] = pa.array(column.astype(str), pa.string())
     cells[LINE] = frame.index.to_numpy().astype(np.int64) + table.first_line
     return pa.table(cells)

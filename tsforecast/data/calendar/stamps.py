@@ -82,6 +82,11 @@ def stamp_of(step: pd.Period, info: Mapping[str, Any] | None) -> pd.Timestamp:
     return found
 
 
+def shown(stamp: Any) -> str:
+    """Return a time stamp as people write it: midnight is the date alone."""
+    return str(pd.Timestamp(stamp)).removesuffix(" 00:00:00")
+
+
 def week_shift(start: pd.Period, info: Mapping[str, Any] | None) -> int:
     """Return the days between the periods of weeks and the weeks of a user behind them.
 

@@ -126,13 +126,17 @@ def _candidates(name: str, column: Any, behind: NDArray[np.bool_]) -> dict[str, 
     Empty cells are a category, too, but not those behind the last target alone: there nobody knew it.
     """
     column = column.infer_objects()
-    numbers, empty = _as_numbers(column), column.isna() | column.isin([""])
-    if numbers is not None and numbers.isna().equals(column.isna()):
-        if numbers.isna().any():
+    numbers, gaps = _as_numbers(column), column.isna() | column.isin(MISSING)
+    if numbers is not None and numbers.isna().equals(gaps):
+        if gaps.any():
+            if not gaps[behind].all():
+                said = "%r is no covariate, for %d of its %d cells are empty: fill them to use it"
+                log.info(said, name, gaps.sum(), len(gaps))
             return {}
         # Whole numbers that follow each other without a gap, in whatever order, are those of rows.
         is_counted = numbers.dtype.kind in "iu" and numbers.is_unique and np.ptp(numbers.to_numpy()) < len(numbers)
         return {} if is_counted else {name: numbers}
+    empty = column.isna() | column.isin([""])
     is_unknown = empty[behind].any() and not empty[~behind].any()
     if is_unknown or not all(isinstance(cell, str | bool) for cell in column[~empty]):
         return {}

@@ -134,7 +134,9 @@ def static_features(
         column = table.frame[name]
         empty = (column.isna() | (column.astype(str) == "")).to_numpy()
         if empty.any():
-            raise ValueError(f"{table.place(int(np.argmax(empty)), name)}: the category is empty; name it")
+            raise ValueError(
+                f"{table.place(int(np.argmax(empty)), name)}: the category is empty; name it, such as none"
+            )
         values = column.astype(str).to_numpy(dtype=object)
         _refuse_change(table, name, values, bounds)
         values = values[firsts]

@@ -118,6 +118,16 @@ def component_names(components: str, freq: str) -> list[str]:
     return names
 
 
+def refuse_still(components: str, freq: str) -> None:
+    """Raise a ValueError for a season that is the same at every step, as the hour of the day is for days."""
+    usual = component_names("auto", freq)
+    for name in (one.strip() for one in components.replace(",", "+").split("+")):
+        if name in SEASONS and name not in usual and SEASONS[name][2] * steps_per_day(freq) < 1.5:
+            raise ValueError(
+                f"expected steps shorter than the cycle of {name!r}, got the frequency {freq!r}: leave it out"
+            )
+
+
 def parse_component(name: str) -> Component:
     """Return the component of a name.
 
