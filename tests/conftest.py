@@ -102,6 +102,15 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.fixture
+def traced_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled loops are traced and run without kernels, which take seconds: one loop of a kind has them."""
+    import torch
+
+    compiler = functools.partial(torch.compile, backend="eager", fullgraph=True)
+    monkeypatch.setattr(torch, "compile", lambda loop, **settings: compiler(loop))
+
+
 def _unchecked() -> Iterator[None]:
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
@@ -136,9 +145,9 @@ def _unchecked_programs(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Writes pictures without looking for room for labels and titles, which draws each several times.
+    """Writes small pictures without looking for room for labels and titles, which draws each several times.
 
-    Matplotlib's layout is the same code for all: modules that ask how figures look have it.
+    Matplotlib's layout and pixels are the same code for all: modules that ask how figures look have them.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -152,7 +161,7 @@ def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
         figure.set_layout_engine("none")
         for axes in figure.axes:
             axes._autotitlepos = axes.xaxis._autolabelpos = axes.yaxis._autolabelpos = False
-        figure.dpi = options.get("dpi", figure.dpi)
+        figure.dpi = options.get("dpi", figure.dpi) / 2
         FigureCanvasAgg(figure).print_png(target)
 
     with pytest.MonkeyPatch.context() as patch:
