@@ -143,6 +143,9 @@ def _unchecked_programs(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("unchecked_module")
 
 
+_OF_FULL_SIZE = ("test_examples", "test_films")  # modules that look at the size of pictures
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
     """Writes small pictures without looking for room for labels and titles, which draws each several times.
@@ -161,7 +164,7 @@ def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
         figure.set_layout_engine("none")
         for axes in figure.axes:
             axes._autotitlepos = axes.xaxis._autolabelpos = axes.yaxis._autolabelpos = False
-        figure.dpi = options.get("dpi", figure.dpi) / 2
+        figure.dpi = options.get("dpi", figure.dpi) / (1 if request.path.stem in _OF_FULL_SIZE else 2)
         FigureCanvasAgg(figure).print_png(target)
 
     with pytest.MonkeyPatch.context() as patch:
