@@ -148,26 +148,9 @@ _OF_FULL_SIZE = ("test_examples", "test_films")  # modules that look at the size
 
 @pytest.fixture(scope="module", autouse=True)
 def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Writes small pictures without looking for room for labels and titles, which draws each several times.
-
-    Matplotlib's layout and pixels are the same code for all: modules that ask how figures look have them.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    whole = Figure.savefig
-
-    def once(figure: Figure, target: Any, **options: Any) -> None:
-        if (options.get("format") or Path(target).suffix[1:]) != "png":
-            whole(figure, target, **options)
-            return
-        figure.set_layout_engine("none")
-        for axes in figure.axes:
-            axes._autotitlepos = axes.xaxis._autolabelpos = axes.yaxis._autolabelpos = False
-        figure.dpi = options.get("dpi", figure.dpi) / (1 if request.path.stem in _OF_FULL_SIZE else 2)
-        FigureCanvasAgg(figure).print_png(target)
+    from tests.pictures import draw_once
 
     with pytest.MonkeyPatch.context() as patch:
         if "plots" not in request.path.stem:
-            patch.setattr(Figure, "savefig", once)
+            draw_once(patch, 1.0 if request.path.stem in _OF_FULL_SIZE else 0.5)
         yield

@@ -162,7 +162,8 @@ def test_categories_that_are_asked_for_are_two_at_least():
 def test_a_training_that_fails_later_leaves_what_em_has_found(model, monkeypatch, caplog):
     """Its first step begins there: where that fails nothing else would do."""
     entries, _ = simulated(CALM_WILD, 90, 2, seed=4)
-    own = CATEGORICAL | {"switch_dim": 2, "preset": "none"} if model == "sgls" else {"regimes": 2, "order": 1, "seasonal": False, "stages": 1}
+    own = {"regimes": 2, "order": 1, "seasonal": False, "stages": 1}
+    own = CATEGORICAL | {"switch_dim": 2, "preset": "none"} if model == "sgls" else own
     options = {"seed": 0, "num_batches_per_epoch": 3, "trainer_kwargs": TRAINER, **SHORT, **own}
     kept = StateSpaceEstimator(model, "D", 5, learning_rate=1e-12, network_learning_rate=1e-12, **options).train(
         entries
