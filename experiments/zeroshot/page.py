@@ -27,11 +27,13 @@ python experiments/zeroshot/run.py  # train and score what experiments/zeroshot/
 
 `auto` [chooses](../choosing.md#how-auto-chooses) on windows before the end of the history. A task has one window: the
 last steps of every series. The score is the weighted quantile loss over tenths, our CRPS; lower is better. Ours are
-trained on the task's own history, the classics on each series. Most other published models are pretrained.
+trained on the task's own history, by [priors](priors.md) that have not seen its source; the classics on each series.
+Most other published models are pretrained.
 
 Published scores are those of autogluon/fev, `benchmarks/chronos_zeroshot/results`, commit 1bc95fd (Apache-2.0). The
 [data sets](../../datasets/README.md#tasks-of-the-zero-shot-benchmark) say where the raw files are.
 """
+OLDER = "‡: by older code, whose banks had no prior. "
 NOTES = """\
 - One constant of the training of `bank`, how late its windows end, was chosen with a look at the test windows of nine
   of these tasks: all but car parts, monthly M3, ETTh and ETTm.
@@ -78,6 +80,7 @@ def of_task(task: str, ours: pd.DataFrame, published: pd.DataFrame) -> dict[str,
             for metric in ("wql", "mase")
         },
         **{column: ours[column].mean() for column in [*COVERAGES, *JOINT]},
+        "is_older": "without" not in ours or bool(ours["without"].isna().any()),
         "chosen": ", ".join(dict.fromkeys(ours["chosen"])),
         "seconds": (ours["select_s"] + ours["train_s"] + ours["forecast_s"]).mean(),
     }
@@ -88,9 +91,9 @@ def line(row: Mapping[str, Any]) -> str:
     ours, classic = score_text(row["wql"]), score_text(row["classic"])
     ours = f"**{ours}**" if row["wql"] < row["classic"] else ours
     inside = f"{100 * row['coverage_80']:.0f}"
-    mark = " †" if row["best_is_trained"] else ""
+    mark, older = " †" if row["best_is_trained"] else "", " ‡" if row["is_older"] else ""
     return (
-        f"| {row['task']} | {ours} | {classic}, {row['classic_name']} | {score_text(row['bolt'])} "
+        f"| {row['task']}{older} | {ours} | {classic}, {row['classic_name']} | {score_text(row['bolt'])} "
         f"| {score_text(row['best'])}, {row['best_name']}{mark} | {inside} | {row['seconds']:.0f} |"
     )
 
@@ -178,9 +181,9 @@ def page(ours: pd.DataFrame, published: pd.DataFrame, before: pd.DataFrame) -> s
         "| --- | --- | --- | --- | --- | --- | --- |",
         *(line(row) for row in rows.to_dict("records")),
         "",
-        f"Bold: ahead of the classics. †: trained on this data set. Seeds: {rows['seeds'].max()}. The last columns are "
-        f"of `{MODEL}`: the share of labels inside its 80 % interval, in percent, and seconds of everything on "
-        "one core, which other work shared.",
+        f"Bold: ahead of the classics. †: trained on this data set. {OLDER if rows['is_older'].any() else ''}"
+        f"Seeds: {rows['seeds'].max()}. The last columns are of `{MODEL}`: the share of labels inside its 80 % "
+        "interval, in percent, and seconds of everything on one core, which other work shared.",
         "",
         *verdict(rows, [task for task in tasks if task not in done]),
         "",

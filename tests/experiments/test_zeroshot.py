@@ -134,7 +134,9 @@ def small(zeroshot, tmp_path, monkeypatch):
     pd.DataFrame(rows).to_csv(tmp_path / "published.csv", index=False)
     monkeypatch.setattr(zeroshot, "PUBLISHED", tmp_path / "published.csv")
     monkeypatch.setattr(sys, "argv", ["zeroshot.py", "--tasks", name, "--seeds", "3", "--output"])
-    sys.argv += [str(tmp_path / "table.csv"), "--runs", str(tmp_path / "runs")]
+    sys.argv += [str(tmp_path / "table.csv"), "--runs", str(tmp_path / "runs"), "--priors", str(tmp_path / "priors")]
+    (tmp_path / "priors" / "cif").mkdir(parents=True)
+    (tmp_path / "priors" / "cif" / "M.pt").touch()
     return name
 
 
@@ -148,7 +150,7 @@ def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_
     def call(arguments):
         asked.append(arguments)
         short = ["--max_epochs=1", "--time_budget=0", "--accelerator=cpu"]
-        assert tsforecast(["train", *arguments[1:], *short]) == 0
+        assert tsforecast(["train", *arguments[3:], *short]) == 0
 
     monkeypatch.setattr(zeroshot, "call", call)
     monkeypatch.setattr(zeroshot, "score", spy)
@@ -157,7 +159,9 @@ def test_from_prepared_data_to_a_row_and_the_page(zeroshot, scripts, small, tmp_
     table = pd.read_csv(tmp_path / "table.csv")
     (row,) = table.to_dict("records")
     command = ["train.py", "auto", "--dataset", f"zeroshot-{small}", "--seed", "3"]
-    assert asked == [[*command, "--output", str(tmp_path / "runs" / f"{small}-auto-3")]]
+    begun = ["-c", zeroshot._TRAINED, str(tmp_path / "priors" / "cif")]
+    assert asked == [[*begun, *command[1:], "--output", str(tmp_path / "runs" / f"{small}-auto-3")]]
+    assert row["without"] == "cif"
     assert row["command"] == "python " + " ".join(command)
     assert (row["task"], row["seed"], row["horizon"], row["seasonality"], row["num_samples"]) == (small, 3, 4, 6, 100)
     assert 0 < row["wql"] < 1
@@ -177,8 +181,8 @@ def test_a_training_that_was_stopped_goes_on(zeroshot, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(zeroshot, "call", calls.append)
     (tmp_path / "run.json").write_text('{"seconds": 1, "commit": "abc"}')
-    record, command = zeroshot.train("zeroshot-ETTh", 0, tmp_path)
-    assert calls == [["train.py", "--resume", str(tmp_path)]]
+    record, command = zeroshot.train("zeroshot-ETTh", 0, tmp_path, tmp_path / "priors")
+    assert calls == [["-c", zeroshot._TRAINED, str(tmp_path / "priors"), "--resume", str(tmp_path)]]
     assert (record["commit"], command) == ("abc", "python train.py auto --dataset zeroshot-ETTh --seed 0")
 
 
@@ -197,7 +201,13 @@ def test_prepared_data_that_are_damaged_fail_alone(zeroshot, small, tmp_path):
 def test_another_window_is_refused(zeroshot, small, tmp_path):
     write_folder(task_of(np.ones((2, 40)), 5, "M", f"zeroshot-{small}"), tmp_path / "home" / f"zeroshot-{small}")
     with pytest.raises(RuntimeError, match=r"expected horizon, series and windows \(4, 2, 1\), got \(5, 2, 1\)"):
-        zeroshot.run((small, 0), tmp_path)
+        zeroshot.run((small, 0), tmp_path, tmp_path / "priors")
+
+
+def test_a_task_without_a_prior_that_has_not_seen_it_is_named(zeroshot, small, tmp_path, capsys):
+    (tmp_path / "priors" / "cif" / "M.pt").unlink()
+    zeroshot.main()
+    assert f"without a prior that has not seen the task, and left out: {small}" in capsys.readouterr().out
 
 
 def test_windows_before_the_benchmarks_end_where_its_own_begins(scripts):
@@ -222,12 +232,13 @@ def test_the_page_says_where_we_lose_and_what_was_not_run(scripts):
     )
     cells = {"coverage_50": 0.5, "coverage_80": 0.81, "coverage_95": 0.95, "train_s": 7, "forecast_s": 1, "seed": 0}
     cells |= {f"{kind}_{level}": level / 100 for kind in ("sum", "max") for level in (50, 80, 95)}
-    cells |= {"naive_wql": 0.2, "naive_mase": 1.0, "chosen": "bank", "select_s": 5}
-    lost = {"task": "lost", "wql": 0.4} | cells | {"coverage_80": 0.7, "naive_mase": 1.00005}
+    cells |= {"naive_wql": 0.2, "naive_mase": 1.0, "chosen": "bank", "select_s": 5, "without": "m1"}
+    lost = {"task": "lost", "wql": 0.4} | cells | {"coverage_80": 0.7, "naive_mase": 1.00005, "without": None}
     ours = pd.DataFrame([{"task": "won", "wql": 0.1} | cells, lost])
     text = scripts["zeroshot_page"].page(ours, published, pd.DataFrame())
     assert "| won | **.1000** | .2000, auto_ets | .2000 | .2000, auto_ets | 81 | 13 |" in text
     assert "| won | `bank` | 80 | 80 |" in text
+    assert "| lost ‡ | " in text
     assert "ahead of the best of the three classics on 1 of 2 tasks. It loses on lost (2.00)" in text
     assert "| the best of AutoETS, AutoARIMA, AutoTheta | 1.000 |" in text  # of 1/2 and 2
     assert "Not run yet: absent." in text

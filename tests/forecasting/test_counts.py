@@ -10,6 +10,7 @@ import scipy.stats
 import torch
 
 from tsforecast.data import ForecastTask
+from tsforecast.data.effects.link import moved
 from tsforecast.forecasting import counts
 from tsforecast.forecasting.candidates import candidates
 from tsforecast.forecasting.counts import are_low, are_mostly_low, count_paths
@@ -43,8 +44,8 @@ def test_a_model_without_forgetting_is_the_conjugate_posterior(monkeypatch):
     values = np.random.default_rng(0).poisson(1.5, 40).astype(float)
     values[[3, 20]] = np.nan
     seen = np.isfinite(values)
-    bank = counts._Bank.of(np.where(seen, values, 0.0), seen, 5, 1)
-    found = bank.log_likelihoods(np.where(seen, values, 0.0))[0, 0]
+    bank = counts._Bank.of(np.where(seen, values, 0.0), seen, np.ones(45), 1)
+    found = [bank.log_likelihood(np.where(seen, values, 0.0), np.array([step]))[0, 0] for step in range(40)]
     shape, scale = 0.5, 0.5 / np.nanmean(values)
     for value, one in zip(values, found, strict=True):
         if np.isfinite(value):
@@ -62,6 +63,32 @@ def test_a_season_is_found_and_goes_on():
     means = count_paths(values, 14, 7).mean(0)
     assert means[rates[210:] > 1].min() > 2.5
     assert means[rates[210:] < 1].max() < 1.0
+
+
+def test_an_exposure_is_no_news_of_the_rate():
+    """A campaign that doubles rates: known ahead it says nothing of other steps."""
+    exposure = np.where(np.arange(224) % 3 == 0, 6.0, 1.0)
+    values = np.random.default_rng(5).poisson(0.4 * exposure[:210]).astype(float)
+    means = count_paths(values, 14, 7, exposure).mean(0)
+    np.testing.assert_allclose(means / exposure[210:], 0.4, rtol=0.35)
+    fair = count_paths(values, 14, 7, np.full(224, 3.0)).mean(0)
+    np.testing.assert_allclose(fair, values.mean(), rtol=0.5)
+
+
+@pytest.mark.parametrize("bend", [np.inf, 1.0, 0.1])
+def test_effects_of_covariates_are_exposures(bend):
+    size = 0.5
+    effect = np.where(np.arange(214) % 5 == 0, 1.0, -0.1)
+    raw = np.random.default_rng(6).poisson(np.where(effect > 0, 1.5, 0.3)[:200]).astype(float)
+    adjusted = moved(raw, -effect[:200], bend, size)
+    window = {"past_effect": effect[:200], "future_effect": effect[200:], "link": np.array([bend, size, 0.0])}
+    (paths,) = counts.of_window(adjusted[None], window, 14, 7)
+    back = moved(paths, effect[200:], bend, size)
+    np.testing.assert_allclose(back, np.rint(back), atol=1e-6)
+    assert back.min() > -1e-6
+    means = back.mean(0)
+    assert means[effect[200:] > 0].min() > 1.5 * means[effect[200:] < 0].max()
+    assert counts.of_window(adjusted[None] + 0.3, window, 14, 7) == [None]
 
 
 def test_a_rate_that_moves_is_followed():

@@ -12,7 +12,7 @@ from properscoring import crps_ensemble
 from tsforecast import StateSpaceEstimator
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.candidates import Candidate, bursting, candidates, without_comparison
-from tsforecast.forecasting.selection import pooled, select
+from tsforecast.forecasting.selection import _best, pooled, select
 from tsforecast.forecasting.trials import Trial, comparison, gain, quantiles_of, shares_of, values_of, windows_of
 
 BANK, ISSM, TRAINED = Candidate("bank", {"max_epochs": 0}), Candidate("issm", {"max_epochs": 20}), Candidate("bank")
@@ -134,7 +134,7 @@ def test_windows_by_the_length_of_series():
     assert [comparison(task(lengths=(n, n)), 0).windows for n in (24, 16, 9)] == [3, 1, 1]
     assert comparison(task(lengths=(8, 8)), 0) is None
     assert [comparison(task(lengths=(n, n)), 0).windows for n in (200, 700, 1000, 5000)] == [10, 10, 19, 28]
-    assert len(comparison(task(lengths=(40,) * 200), 0).entries) == 128
+    assert len(comparison(task(lengths=(40,) * 600), 0).entries) == 512
     assert len(comparison(task(lengths=(5000,) * 20), 0).entries) == 250_000 // (10 * 3000)
     found = select(task(lengths=(8, 8)), lambda *_: pytest.fail("nothing is to be compared"))
     assert found.chosen == BANK
@@ -299,9 +299,30 @@ def test_no_mixture_where_one_is_better_than_all():
     assert select(missing, lambda *_: Shifted(0.5, 1.0)).trials[0].losses.max() < 10
 
 
+def test_a_gain_within_twice_its_error_is_none():
+    compared = comparison(task(lengths=(60,) * 4), 0)
+    values, share = values_of(compared), np.ones(4)
+    before = Trial(BANK, np.ones((4, values.shape[1])), 1.0)
+    for gains, chosen in ((0.6, 0.8, 1.0, 1.2), 1), ((0.0, 0.0, 0.0, 0.8), 0):
+        after = Trial(ISSM, before.losses - np.array(gains)[:, None] / values.shape[1], 1.0)
+        lower, error = gain(before, after, share)
+        assert (lower > 2 * error) == bool(chosen)
+        assert lower > 0.99 * error
+        assert _best([before, after], share)[0] is (before, after)[chosen]
+
+
+def test_of_many_series_a_bank_that_learns_is_first():
+    assert candidates(task(lengths=(60,) * 25))[0] == TRAINED
+    assert candidates(task(lengths=(60,) * 5))[0] == BANK
+    alike = task(lengths=(60,) * 25)
+    for entry in alike.entries:
+        entry["target"] = entry["target"] + 20 * alike.entries[0]["target"]
+    assert candidates(alike)[0] == BANK
+
+
 def test_series_are_weighed_as_the_user_says():
     """The first is a thousand times as large as the others, and the bank is best there alone."""
-    large = entries()
+    large = entries(lengths=(60,) * 12)
     large[0]["target"] = large[0]["target"] * 1000
 
     class Relative(Predictor):
@@ -323,7 +344,7 @@ def test_series_are_weighed_as_the_user_says():
     by_sum, equal = (select(task, train, compared=[BANK, ISSM], weights=one) for one in ("sum", "equal"))
     assert (by_sum.chosen, equal.chosen) == (BANK, ISSM)
     assert by_sum.notes[-1] == (
-        "half of the score comes from 1 of 3 series; weights 'equal' would choose issm max_epochs=20"
+        "half of the score comes from 1 of 12 series; weights 'equal' would choose issm max_epochs=20"
     )
     constant = ForecastTask("toy", "M", 4, 1, [*entries((60,)), {**entries((60,))[0], "target": np.ones(60)}])
     share = shares_of(constant, values_of(constant), "equal")

@@ -6,12 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from tsforecast.data.calendar.frequency import calendar_unit
+from tsforecast.data.calendar.frequency import calendar_unit, default_season
 from tsforecast.data.past import PAST
 from tsforecast.data.task import ForecastTask
 from tsforecast.forecasting.counts import are_mostly_low
 from tsforecast.forecasting.direct import SHARE, has_days, is_long
-from tsforecast.forecasting.lengths import are_long, bank_learns, far_by_frequency, window_of_bank
+from tsforecast.forecasting.lengths import (
+    INDEPENDENT,
+    are_long,
+    bank_learns,
+    effective_number,
+    far_by_frequency,
+    window_of_bank,
+)
 from tsforecast.models.parts.component_names import component_names, kinds_of
 
 _YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
@@ -51,7 +58,7 @@ class Candidate:
 
 
 def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[Candidate]:
-    """Return the candidates of a task, the cheapest first.
+    """Return the candidates of a task: of many series a bank that learns, then the cheapest first.
 
     Args:
         task: The data.
@@ -61,16 +68,20 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         raise ValueError(f"expected models among {', '.join(FAMILIES)}, got {', '.join(unknown)}")
     if models:
         return [candidate for name in models for candidate in FAMILIES[name](task)]
+    learns = bank_learns(task.freq, task.prediction_length, task.entries)
+    # Series with shocks in common teach a bank to be too sure of itself, which windows before the end need not show.
+    learns = learns and effective_number(task.entries, default_season(task.freq)) >= INDEPENDENT
     found = [Candidate("bank", CONDITIONED)]
     if has_days(task.freq):
         has_direct = is_long(int(_length(task)), task.freq, task.prediction_length)
     else:
         has_direct = are_mostly_low(task.entries)
     if has_direct:
-        found += [Candidate("bank", {**CONDITIONED, "direct": SHARE})]
+        found += [_trained_bank(task, direct=SHARE) if learns else Candidate("bank", {**CONDITIONED, "direct": SHARE})]
     found += [_short("issm")]
     found += [_short("issm", transformation="logit")] if _are_shares(task) else []
-    return [*found, *([_short("gls")] if _is_long(task) or has_several(task) else []), _trained_bank(task)]
+    found += [_short("gls")] if _is_long(task) or has_several(task) else []
+    return [_trained_bank(task), *found] if learns else [*found, _trained_bank(task)]
 
 
 def has_several(task: ForecastTask) -> bool:

@@ -13,15 +13,19 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.special import gammaln, softmax
 
+from tsforecast.data.effects.link import moved
+
 Array = NDArray[np.float64]
 
 _LOW = 10.0  # mean, below which whole numbers are low counts
-_LEAST, _LATEST = 10, 1500  # values that are conditioned on
+_LEAST, _LATEST = 10, 1000  # values that are conditioned on
 _DISCOUNTS = np.array([1.0, 0.995, 0.98, 0.95, 0.88, 0.7])
-_NOISES = np.array([0.2, 0.5, 1.0, 2.0, 5.0, 1e6])  # from lumps to a Poisson distribution
+_NOISES = np.array([0.2, 0.5, 1.0, 2.0, 5.0, np.inf])  # from lumps to a Poisson distribution
 _RATE, _FACTOR = 0.5, 8.0  # shapes of priors: of a rate, about the mean of its series, and of a factor, about 1
 _STARTED = 2  # values that say nothing of models, which have seen none
 _PATHS = 400
+_ROUNDED = 1e-6  # that counts may differ by from whole numbers, when effects have been given back
+_EXPOSED = 100.0  # times as much or as little as without covariates, at most
 _SMALL = 1e-3  # mean of nothing but zeros; the least shape of a beta distribution
 
 
@@ -36,11 +40,11 @@ def are_mostly_low(entries: Sequence[Mapping[str, Any]]) -> bool:
     return 2 * sum(are_low(entry["target"]) for entry in entries) > len(entries)
 
 
-def count_paths(values: Array, horizon: int, season: int) -> Array:
+def count_paths(values: Array, horizon: int, season: int, exposure: Array | None = None) -> Array:
     """Return joint paths of the steps ahead, (path, step).
 
-    A count is Poisson given a rate, the factor f of its season, and a noise u ~ Gamma(r, r). The rate is Gamma(a, b)
-    given the past, which fades by a discount d (Harvey and Fernandes 1989), s steps before:
+    A count is Poisson given a rate, a factor f of season and exposure, and a noise u ~ Gamma(r, r). The rate is
+    Gamma(a, b) given the past, which fades by a discount d (Harvey and Fernandes 1989), s steps before:
 
         a = a_0 + sum_s d^s y_s,    b = b_0 + sum_s d^s f_s.
 
@@ -52,15 +56,42 @@ def count_paths(values: Array, horizon: int, season: int) -> Array:
         values: Of the past, (time,), NaN where missing; ten or more.
         horizon: Steps ahead.
         season: Steps of a season.
+        exposure: What rates are multiplied by, such as a campaign, (time + horizon,), positive; None for ones.
     """
-    values = values[-_LATEST:]
+    exposure = np.ones(len(values) + horizon) if exposure is None else exposure
+    values, exposure = values[-_LATEST:], exposure[-_LATEST - horizon :]
     seen = np.isfinite(values)
     counts = np.where(seen, values, 0.0)
-    bank = _Bank.of(counts, seen, horizon, season)
-    weight = softmax(bank.log_likelihoods(counts)[..., np.flatnonzero(seen)[_STARTED:]].sum(-1))
+    bank = _Bank.of(counts, seen, exposure, season)
+    weight = softmax(bank.log_likelihood(counts, np.flatnonzero(seen)[_STARTED:]))
     even = (np.arange(_PATHS) + 0.5) / _PATHS
     chosen = np.divmod(np.searchsorted(weight.cumsum()[:-1], even), len(_NOISES))
     return bank.paths(*chosen, horizon, np.random.default_rng(zlib.crc32(values.tobytes())))
+
+
+def of_window(values: Array, window: Mapping[str, Any], horizon: int, season: int) -> list[Array | None]:
+    """Return the paths of each target of a window, (target, time); None where one is no low count.
+
+    What effects of covariates, which were taken from targets, make of the mean of a series are exposures. Paths are
+    without effects again.
+    """
+    if "past_effect" not in window:
+        return _paths(values, horizon, season)
+    bend, size, _ = window["link"]
+    past, ahead = window["past_effect"], window["future_effect"][:horizon]
+    given = moved(values, past, bend, size)
+    counts = np.where(np.isclose(given, np.rint(given), atol=_ROUNDED), np.rint(given), given)
+    mean = np.array([max(np.where(np.isfinite(counts), counts, 0.0).sum() / max(np.isfinite(counts).sum(), 1), _SMALL)])
+    exposure = np.clip(moved(mean, np.concatenate([past, ahead]), bend, size) / mean, 1 / _EXPOSED, _EXPOSED)
+    found = _paths(counts, horizon, season, exposure)
+    return [None if paths is None else moved(paths, -ahead, bend, size) for paths in found]
+
+
+def _paths(values: Array, horizon: int, season: int, exposure: Array | None = None) -> list[Array | None]:
+    """Return paths of each target, of twice the highest value and one at most; None where one is no low count."""
+    if not all(are_low(one) for one in values):
+        return [None] * len(values)
+    return [np.minimum(count_paths(one, horizon, season, exposure), 2 * np.nanmax(one) + 1) for one in values]
 
 
 @dataclass(frozen=True)
@@ -80,56 +111,59 @@ class _Bank:
     scales: Array
 
     @classmethod
-    def of(cls, counts: Array, seen: NDArray[np.bool_], horizon: int, season: int) -> "_Bank":
-        mean = max(counts.sum() / seen.sum(), _SMALL)
-        factors, discounts, shapes, scales = _factors(counts, seen, mean, horizon, season), [], [], []
-        for factor in factors:
-            for discount in _DISCOUNTS:
-                known = np.where(seen, factor[: len(seen)], 0.0)
-                discounts.append(discount)
-                shapes.append(_RATE + _faded(counts, discount))
-                scales.append(_RATE / mean + _faded(known, discount))
-        return cls(np.array(discounts), np.repeat(factors, len(_DISCOUNTS), 0), np.array(shapes), np.array(scales))
+    def of(cls, counts: Array, seen: NDArray[np.bool_], exposure: Array, season: int) -> "_Bank":
+        mean = max(counts.sum() / exposure[: len(seen)][seen].sum(), _SMALL)
+        factors = np.stack(_factors(counts, seen, mean, exposure, season))
+        known = np.concatenate([counts[None], np.where(seen, factors[:, : len(seen)], 0.0)])
+        faded = np.stack([_faded(known, discount) for discount in _DISCOUNTS])
+        shapes = _RATE + np.repeat(faded[:, 0], len(factors), 0)
+        scales = _RATE / mean + np.concatenate(faded[:, 1:])
+        return cls(np.repeat(_DISCOUNTS, len(factors)), np.tile(factors, (len(_DISCOUNTS), 1)), shapes, scales)
 
-    def log_likelihoods(self, counts: Array) -> Array:
-        """Return those of each value under each model with each noise, (model, noise, time): negative binomial."""
-        shape = self.shapes[:, None, :-1]
-        mean = self.factors[:, None, : len(counts)] * shape / self.scales[:, None, :-1]
+    def log_likelihood(self, counts: Array, at: NDArray[np.int64]) -> Array:
+        """Return that of counts at some steps under each model with each noise, (model, noise): negative binomial."""
+        shape, counts = self.shapes[:, None, at], counts[at]
         size = 1 / (1 / shape + 1 / _NOISES[:, None])
-        odds = np.log(mean / size)
-        likely = gammaln(counts + size) - gammaln(size) - gammaln(counts + 1) + counts * odds
-        return likely - (counts + size) * np.logaddexp(0, odds)
+        odds = self.factors[:, None, at] * shape / self.scales[:, None, at] / size
+        of_all = (counts + size) * np.log1p(odds)
+        some, more = counts > 0, counts[counts > 0]  # of zeros the rest is zero
+        size, odds = size[..., some], odds[..., some]
+        rest = gammaln(more + size) - gammaln(size) - gammaln(more + 1) + more * np.log(odds)
+        return rest.sum(-1) - of_all.sum(-1)
 
     def paths(
         self, model: NDArray[np.int64], noise: NDArray[np.int64], horizon: int, random: np.random.Generator
     ) -> Array:
         """Return a path of each pair of a model and a noise, (pair, step)."""
-        shape, discount, noise = self.shapes[model, -1:], self.discounts[model, None], _NOISES[noise, None]
-        stay, go = (np.maximum(shape * x, _SMALL) for x in (discount, 1 - discount))
-        changes = np.where(discount < 1, random.beta(stay, go, (len(model), horizon)) / discount, 1.0)
+        shape, discount, noises = self.shapes[model, -1:], self.discounts[model, None], _NOISES[noise, None]
+        changes, lumps = np.ones((2, len(model), horizon))
+        moving, lumpy = discount[:, 0] < 1, np.isfinite(noises[:, 0])
+        stay, go = (np.maximum((shape * x)[moving], _SMALL) for x in (discount, 1 - discount))
+        changes[moving] = random.beta(stay, go, (moving.sum(), horizon)) / discount[moving]
+        lumps[lumpy] = random.gamma(noises[lumpy], 1 / noises[lumpy], (lumpy.sum(), horizon))
         changes[:, :1] = random.gamma(shape) / self.scales[model, -1:]
-        ahead = self.factors[model, -horizon:] * random.gamma(noise, 1 / noise, changes.shape)
-        return random.poisson(np.minimum(changes.cumprod(1) * ahead, 1e9)).astype(np.float64)
+        means = changes.cumprod(1) * lumps * self.factors[model, -horizon:]
+        return random.poisson(np.minimum(means, 1e9)).astype(np.float64)
 
 
-def _factors(counts: Array, seen: NDArray[np.bool_], mean: float, horizon: int, season: int) -> list[Array]:
-    """Return the factors of no season, and those of one where the past is as long, (time + horizon,) each.
+def _factors(counts: Array, seen: NDArray[np.bool_], mean: float, exposure: Array, season: int) -> list[Array]:
+    """Return exposures without a season, and with one where the past is as long, (time + horizon,) each.
 
-    Before each step a factor has the mean of its gamma distribution: counts in its phase to what the mean of all
-    values so far would have made of them.
+    Before each step the factor of a season has the mean of its gamma distribution: counts in its phase to what the
+    mean of all values so far would have made of them.
     """
-    steps = len(counts) + horizon
-    flat = np.ones(steps)
+    steps = len(exposure)
     if not 1 < season <= len(counts):
-        return [flat]
-    so_far = (_RATE + _faded(counts, 1.0)) / (_RATE / mean + _faded(seen.astype(float), 1.0))
-    rows = (
-        np.pad(x, (0, horizon + -steps % season)).reshape(-1, season) for x in (counts, np.where(seen, so_far[:-1], 0))
-    )
+        return [exposure]
+    exposed = np.where(seen, exposure[: len(counts)], 0.0)
+    so_far = (_RATE + _faded(counts, 1.0)) / (_RATE / mean + _faded(exposed, 1.0))
+    pad = (0, steps - len(counts) + -steps % season)
+    rows = (np.pad(x, pad).reshape(-1, season) for x in (counts, exposed * so_far[:-1]))
     actual, expected = ((x.cumsum(0) - x).ravel()[:steps] for x in rows)
-    return [flat, (_FACTOR + actual) / (_FACTOR + expected)]
+    return [exposure, exposure * (_FACTOR + actual) / (_FACTOR + expected)]
 
 
 def _faded(values: Array, discount: float) -> Array:
-    """Return the sums of discounted values before each step and after the last, (time + 1,)."""
-    return discount * np.concatenate([[0.0], lfilter([1.0], [1.0, -discount], values)])
+    """Return the sums of discounted values before each step and after the last, (.., time + 1)."""
+    behind = np.append(values, np.zeros((*values.shape[:-1], 1)), -1)
+    return discount * np.asarray(lfilter([0.0, 1.0], [1.0, -discount], behind))

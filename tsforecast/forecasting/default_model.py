@@ -57,9 +57,7 @@ def _fitted(task: ForecastTask, seed: int) -> StateSpacePredictor:
     if has_days(task.freq) and not learns:
         return _beside_direct(task, entries, seed, effects)
     predictor = _without_direct(task, entries, seed, effects, learns)
-    found = getattr(predictor.input_transform, "effects", None)
-    has_signals = found is not None and bool(found.basis.signals)  # which models of counts know nothing of
-    if are_mostly_low(entries) and not has_days(task.freq) and not has_signals:
+    if are_mostly_low(entries) and not has_days(task.freq):
         predictor.direct = chosen_share(predictor, task, entries, seed, "models of low counts")
     return predictor
 

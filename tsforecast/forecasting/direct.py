@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import calendar_unit, default_season, has_clock
 from tsforecast.data.effects.effects import SIGNALS
-from tsforecast.forecasting.counts import are_low, count_paths
+from tsforecast.forecasting import counts
 from tsforecast.forecasting.ridge import as_recent, curved, ridge
 from tsforecast.models.parts.marginals import Marginals
 
@@ -61,8 +61,10 @@ class Direct:
     def parts(self, most: int = _PARTS) -> tuple[Array, Array]:
         """Return means and deviations (part, step) of a mixture of equal weights: sorted errors in parts."""
         count = min(most, len(self.errors) // 4)
-        parts = np.array_split(np.sort(self.errors, axis=0), count)
-        mean, deviation = (np.stack([function(part, axis=0) for part in parts]) for function in (np.mean, np.std))
+        ordered, places = np.sort(self.errors, axis=0), np.arange(len(self.errors)) * count // len(self.errors)
+        starts, sizes = np.searchsorted(places, range(count)), np.bincount(places)[:, None]
+        mean = np.add.reduceat(ordered, starts) / sizes
+        deviation = np.sqrt(np.add.reduceat((ordered - mean[places]) ** 2, starts) / sizes)
         return np.clip(self.mean + mean, *self.range), np.maximum(deviation, 1e-3 * self.errors.std(0))
 
     def paths(self, chosen: NDArray[np.int64]) -> Array:
@@ -275,24 +277,20 @@ def _of_window(
     if not np.isnan(window["known_future"]).all():
         return None
     values = np.where(window["past_observed"], window["past_target"], np.nan)[:, :targets].astype(np.float64)
-    found = continued(values.T, window.get(SIGNALS), horizon)
+    found = continued(values.T, window, horizon)
     every = [one for one in found if one is not None]
     return every if len(every) == len(found) else None
 
 
-def _regressions(values: Array, signals: Array | None, horizon: int, day: int) -> list[Direct | None]:
+def _regressions(values: Array, window: dict[str, Any], horizon: int, day: int) -> list[Direct | None]:
+    signals = window.get(SIGNALS)
     found = [direct_forecast(target, day, horizon, signals) for target in values]
     if any(one is None for one in found) and has_blocks(day, horizon):
         found = [direct_forecast(target, day, horizon, signals, horizon) for target in values]
     return found
 
 
-def _counts(values: Array, signals: Array | None, horizon: int, season: int) -> list[Direct | None]:
+def _counts(values: Array, window: dict[str, Any], horizon: int, season: int) -> list[Direct | None]:
     """Return paths of each target of low counts, as forecasts of nothing and their errors."""
-    if not (all(are_low(one) for one in values) and (signals is None or not signals.size)):
-        return [None] * len(values)
-    ranges = [(0.0, 2 * float(np.nanmax(one)) + 1) for one in values]
-    return [
-        Direct(np.zeros(horizon), count_paths(one, horizon, season), ends, _COUNTS)
-        for one, ends in zip(values, ranges, strict=True)
-    ]
+    found = counts.of_window(values, window, horizon, season)
+    return [None if x is None else Direct(np.zeros(horizon), x, (x.min(), x.max()), _COUNTS) for x in found]

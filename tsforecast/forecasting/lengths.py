@@ -15,6 +15,7 @@ _USUAL_LENGTH = 700  # steps of windows, of which a batch has all windows: four 
 _LONG = 20  # seasons of a series that is long
 # Steps of a window of a bank above which its priors are better than what it learns, and series below whose number.
 _MOST_LEARNT, _FEWEST_SERIES = 400, 20
+INDEPENDENT = 10  # series, as which a set must count to teach a bank all the way
 _CLIPPED = 4.0  # standard deviations of a change, at most, in a correlation of series
 _FAR = 3  # horizons of hours that a model without a calendar is trained on: from one alone it drifts in later days
 

@@ -16,7 +16,7 @@ from tsforecast.data.transform import Prepare
 from tsforecast.forecasting import grid_training
 from tsforecast.forecasting.grid_training import CURVES, GridTraining, build_kernels
 from tsforecast.forecasting.grid_windows import training_loader
-from tsforecast.forecasting.lengths import effective_number
+from tsforecast.forecasting.lengths import INDEPENDENT, effective_number
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.trials import before_windows, comparison, count_windows, loss_of, windows_of
 from tsforecast.models.parts.bank_prior import learnt
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 _BATCH = 32  # windows of a step, at most
 _STEPS = 48  # of a training
 _RATE, _MOMENTA = 0.2, (0.9, 0.95)  # its learning rate at the beginning, and the memories of Adam
-_INDEPENDENT = 10  # series, as which a set must count to teach all the way
 
 
 def learnt_in_part(
@@ -55,7 +54,7 @@ def learnt_in_part(
         shares: Of the way that may be gone.
     """
     count = effective_number(entries, default_season(task.freq))
-    if count >= _INDEPENDENT:
+    if count >= INDEPENDENT:
         return _trained(task, entries, seed, effects).at(1.0)
     own = ForecastTask(task.name, task.freq, task.prediction_length, 0, entries)
     said = f"a bank learns from {len(entries)} series worth {count:.1f} independent ones"

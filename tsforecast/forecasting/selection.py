@@ -39,6 +39,7 @@ _OF_SEVERAL = (
 )
 
 _LEAST = 0.1  # weight of a member
+_SURE = 2.0  # standard errors of a gain
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ def select(
     Each is trained once, on a sample of the series without their last windows, as it will be trained in the end. Then
     its forecasts begin at each window. A mixture in equal parts of the first two joins behind them. Switching models
     join where errors of the bank come in bursts (`bursts`), and the best mixture joins at the end (`pooled`). A
-    candidate takes the place of those before it, which cost less, where its score is lower by more than the standard
-    error of the difference (`gain`).
+    candidate takes the place of those before it where its score is lower by more than twice the standard error of the
+    difference (`gain`). Of many series the first is a bank that learns, else the cheapest.
 
     Args:
         task: Series without a test part: all of their values may be looked at.
@@ -137,11 +138,11 @@ def select(
 
 
 def _best(trials: Sequence[Trial], share: NDArray[np.float64]) -> tuple[Trial, str]:
-    """Return the trial that is chosen, and why. Each costs more than those before it."""
+    """Return the trial that is chosen, and why: each has to be surely better than those before it."""
     chosen = trials[0]
     for trial in trials[1:]:
         fails = not np.isfinite(chosen.losses).all()
-        if np.isfinite(trial.losses).all() and (fails or np.greater(*gain(chosen, trial, share))):
+        if np.isfinite(trial.losses).all() and (fails or _is_better(*gain(chosen, trial, share))):
             chosen = trial
     reason = f"score {chosen.score(share):.4g}"
     best = min(trials, key=lambda trial: trial.score(share))
@@ -149,6 +150,10 @@ def _best(trials: Sequence[Trial], share: NDArray[np.float64]) -> tuple[Trial, s
         lower, error = gain(chosen, best, share)
         reason += f"; that of {best.candidate} is lower by {lower:.2g}, with a standard error of {error:.2g};"
     return chosen, reason
+
+
+def _is_better(lower: float, error: float) -> bool:
+    return lower > _SURE * error
 
 
 def _of_few(chosen: Trial, share: NDArray[np.float64], other: str, otherwise: Trial) -> list[str]:

@@ -14,7 +14,7 @@ from tsforecast.data.quantiles import forecast_quantiles
 from tsforecast.data.task import ForecastTask, ended, instances, last_steps
 from tsforecast.forecasting.candidates import Candidate
 
-SERIES = 128  # that candidates are compared on, at most
+SERIES = 512  # that candidates are compared on, at most
 _STEPS = 3000  # at the end of each, likewise
 _FILTERED = 250_000  # steps of the histories before all windows, likewise
 _WINDOWS = 10
