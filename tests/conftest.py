@@ -102,6 +102,15 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.fixture
+def traced_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled loops are traced and run without kernels, which take seconds: one loop of a kind has them."""
+    import torch
+
+    compiler = functools.partial(torch.compile, backend="eager", fullgraph=True)
+    monkeypatch.setattr(torch, "compile", lambda loop, **settings: compiler(loop))
+
+
 def _unchecked() -> Iterator[None]:
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
@@ -134,28 +143,14 @@ def _unchecked_programs(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("unchecked_module")
 
 
+_OF_FULL_SIZE = ("test_examples", "test_films")  # modules that look at the size of pictures
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _pictures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Writes pictures without looking for room for labels and titles, which draws each several times.
-
-    Matplotlib's layout is the same code for all: modules that ask how figures look have it.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    whole = Figure.savefig
-
-    def once(figure: Figure, target: Any, **options: Any) -> None:
-        if (options.get("format") or Path(target).suffix[1:]) != "png":
-            whole(figure, target, **options)
-            return
-        figure.set_layout_engine("none")
-        for axes in figure.axes:
-            axes._autotitlepos = axes.xaxis._autolabelpos = axes.yaxis._autolabelpos = False
-        figure.dpi = options.get("dpi", figure.dpi)
-        FigureCanvasAgg(figure).print_png(target)
+    from tests.pictures import draw_once
 
     with pytest.MonkeyPatch.context() as patch:
         if "plots" not in request.path.stem:
-            patch.setattr(Figure, "savefig", once)
+            draw_once(patch, 1.0 if request.path.stem in _OF_FULL_SIZE else 0.5)
         yield

@@ -10,14 +10,16 @@ from pathlib import Path
 _SERVER = """
 import contextlib, gc, importlib, json, os, pkgutil, signal, sys
 gc.disable()
-import matplotlib.pyplot, optuna
+import matplotlib.pyplot, optuna, pytest
 import tsforecast
 from experiments.policies.train import main as policy
+from tests.pictures import draw_once
 from tsforecast.cli import main
 
 for module in pkgutil.walk_packages(tsforecast.__path__, "tsforecast."):  # what each command would import anew
     with contextlib.suppress(ImportError):  # of what an extra brings
         importlib.import_module(module.name)
+draw_once(pytest.MonkeyPatch())
 gc.freeze()
 gc.enable()
 

@@ -254,13 +254,13 @@ def test_news_lead_from_one_forecast_to_the_other(bank, model):
     target[471] = np.nan
     warmth[480:] = 24 - np.arange(len(warmth) - 480) / 2  # far above the days before
     target[480:STEPS] = 200 * np.exp(0.004 * (warmth[480:STEPS] - 12) ** 2)
-    before, after = entry(target, warmth, 480), entry(target, warmth, 483)
-    before["feat_dynamic_real"] = warmth[None, : 480 + HORIZON]
-    after["target"] = np.where(np.arange(483) == 474, target[:483] + 30, target[:483])
-    after["target"][471] = 260.0
-    after["feat_dynamic_real"] = np.where(np.isin(np.arange(483 + HORIZON), [476, 485]), 24.0, warmth[: 483 + HORIZON])[
-        None
-    ]
+    begin = 420  # what every value of the past did takes time
+    before, after = (entry(target, warmth, steps, begin) for steps in (480, 483))
+    before["feat_dynamic_real"] = warmth[None, begin : 480 + HORIZON]
+    after["target"] = np.where(np.arange(begin, 483) == 474, target[begin:483] + 30, target[begin:483])
+    after["target"][471 - begin] = 260.0
+    hot = np.where(np.isin(np.arange(483 + HORIZON), [476, 485]), 24.0, warmth[: 483 + HORIZON])
+    after["feat_dynamic_real"] = hot[None, begin:]
     found = news(predictor, [before], [after])
     steps = found.groupby("timestamp")
     start, end = steps["before"].first(), steps["after"].first()

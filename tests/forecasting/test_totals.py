@@ -217,7 +217,7 @@ def test_covariates_explain_increments():
 
 def test_auto_models_increments_and_a_named_model_totals(task, caplog):
     pasts = [past for past, _ in task.test()]
-    options = {"prediction_length": _HORIZON, "freq": "D", "seed": 0}
+    options = {"prediction_length": _HORIZON, "freq": "D", "seed": 0, "num_batches_per_epoch": 1}
     auto = StateSpaceEstimator("auto", models="bank", trainer_kwargs={"max_epochs": 1}, **options)
     with caplog.at_level(logging.INFO, "tsforecast"):
         found = auto.train(task.train)
@@ -247,6 +247,6 @@ def test_a_single_reading_ends_no_training(task):
 
 
 def test_sums_with_a_seed_are_the_same_again():
-    frame = _frame(_used().cumsum(1)).assign(town=lambda x: np.where(x["meter"] == "meter 0", "a", "b"))
+    frame = _frame(_used(days=60).cumsum(1)).assign(town=lambda x: np.where(x["meter"] == "meter 0", "a", "b"))
     one, other = (tsforecast.forecast(frame, horizon=3, seed=1, hierarchy="town/meter") for _ in range(2))
     pd.testing.assert_frame_equal(one, other)

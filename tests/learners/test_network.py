@@ -372,15 +372,18 @@ def test_many_learners_run_together(name, shared):
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_many_learners_are_compiled_together():
-    """From one belief for all, whose tensors are expanded; a program as small as one of `lofi` can be."""
-    learner = lofi(mlp(2, 1), GaussianLikelihood(0.5), 0.3, rank=1)
+@pytest.mark.parametrize("name", ["vd-ekf", "lofi"])
+def test_many_learners_are_compiled_together(name, request):
+    """From one belief for all, whose tensors are expanded."""
+    if name == "lofi":  # the smallest program has kernels
+        request.getfixturevalue("traced_loops")
+    learner = LEARNERS[name](mlp(2, 1), GaussianLikelihood(0.5), 0.3, **({"rank": 1} if name == "lofi" else {}))
     inputs, target = randn(STEPS, 3, 1, 2), randn(STEPS, 3, 1, 1, seed=1)
     start = map_tensors(lambda x: x.expand(3, *x.shape), learner.init())
     belief, prediction = run_many(learner, start, inputs, target, compiled=True)
     last, expected = run_many(learner, start, inputs, target)
     for k in range(3):
-        found, wanted = (as_dense("lofi", map_tensors(lambda x, k=k: x[k], each)) for each in (belief, last))
+        found, wanted = (as_dense(name, map_tensors(lambda x, k=k: x[k], each)) for each in (belief, last))
         assert_leaves(found, wanted)
     assert_leaves(prediction, expected)
 

@@ -21,8 +21,11 @@ from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.forecasting.serialization import RECORD, WEIGHTS
 from tsforecast.models.parts.categories import adopt
 
+pytestmark = pytest.mark.usefixtures("unchecked_module")  # whole trainings
+
 TRAINER = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
 CATEGORICAL: Any = {"switch": "categorical"}
+SHORT: Any = {"context_length": 10, "batch_size": 4}  # what a step takes counts where it does not matter what is learnt
 KIND: Any = {"dtype": torch.float64}
 
 
@@ -75,7 +78,7 @@ def oracle_of(entries, truth, rows, stay):
 @pytest.fixture(scope="module")
 def calm_and_wild():
     """Series of calm and wild times, their regimes, and an `sgls` by default, after a short training."""
-    entries, truth = simulated(CALM_WILD, steps=160)
+    entries, truth = simulated(CALM_WILD, steps=100)
     estimator = StateSpaceEstimator("sgls", "D", 5, seed=0, num_batches_per_epoch=5, trainer_kwargs=TRAINER)
     return entries, truth, estimator.train(entries)
 
@@ -158,9 +161,10 @@ def test_categories_that_are_asked_for_are_two_at_least():
 @pytest.mark.parametrize("model", ["sgls", "markov"])
 def test_a_training_that_fails_later_leaves_what_em_has_found(model, monkeypatch, caplog):
     """Its first step begins there: where that fails nothing else would do."""
-    entries, _ = simulated(CALM_WILD, 120, 2, seed=4)
-    own = CATEGORICAL | {"switch_dim": 2, "preset": "none"} if model == "sgls" else {"regimes": 2}
-    options = {"seed": 0, "num_batches_per_epoch": 3, "context_length": 60, "trainer_kwargs": TRAINER, **own}
+    entries, _ = simulated(CALM_WILD, 90, 2, seed=4)
+    own = {"regimes": 2, "order": 1, "seasonal": False, "stages": 1}
+    own = CATEGORICAL | {"switch_dim": 2, "preset": "none"} if model == "sgls" else own
+    options = {"seed": 0, "num_batches_per_epoch": 3, "trainer_kwargs": TRAINER, **SHORT, **own}
     kept = StateSpaceEstimator(model, "D", 5, learning_rate=1e-12, network_learning_rate=1e-12, **options).train(
         entries
     )
@@ -191,7 +195,7 @@ def test_a_training_that_fails_later_leaves_what_em_has_found(model, monkeypatch
 def test_categories_of_the_version_before_are_refused_by_name(tmp_path):
     """Version 0.3.0 wrote categories without offsets, chances to stay and a beginning, in the format of today."""
     entries, _ = simulated(CALM_WILD, 60, 1, seed=0)
-    options = {"seed": 0, "num_batches_per_epoch": 1, "preset": "none", "trainer_kwargs": TRAINER}
+    options = {"seed": 0, "num_batches_per_epoch": 1, "preset": "none", "starts": 0, "trainer_kwargs": TRAINER, **SHORT}
     StateSpaceEstimator("sgls", "D", 5, **CATEGORICAL, **options).train(entries).serialize(tmp_path)
     path = tmp_path / WEIGHTS
     new = ("dynamics.mixture.bases.offset", "dynamics.dynamics.stay", "dynamics.is_begun")

@@ -116,7 +116,7 @@ def test_the_sampled_evidence_has_the_exact_one_as_its_mean(case):
     moves one factor."""
     model, batch = make_case(case, (9, 5))
     with torch.no_grad():
-        given = given_repeated(model, batch, 3000)
+        given = given_repeated(model, batch, 1000)
         draws = sampled_evidence(*given)
         expected = given[0].log_likelihood(*given[1:]).sum(0)
     assert draws.std(0).min() > 0.1

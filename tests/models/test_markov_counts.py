@@ -89,7 +89,7 @@ def test_rates_are_found_and_forecasts_are_whole():
     entries, truth = switching_counts()
     trainer = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False, "logger": False}
     estimator = StateSpaceEstimator(
-        "markov", "D", HORIZON, seed=0, likelihood="negative-binomial", context_length=0, num_batches_per_epoch=20,
+        "markov", "D", HORIZON, seed=0, likelihood="negative-binomial", context_length=0, num_batches_per_epoch=2,
         trainer_kwargs=trainer,
     )  # fmt: skip
     predictor = estimator.train(entries)

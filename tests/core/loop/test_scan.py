@@ -1,4 +1,3 @@
-import functools
 import warnings
 
 import pytest
@@ -82,11 +81,10 @@ def test_compiled_it_equals_the_eager_loop():
 
 
 @pytest.mark.parametrize(("steps", "unroll", "reverse"), [(5, 2, True), (6, 3, False), (2, 5, True)])
-def test_rounds_of_several_steps_equal_single_ones(steps, unroll, reverse, monkeypatch):
+def test_rounds_of_several_steps_equal_single_ones(steps, unroll, reverse, request):
     """Also where some steps fill no round, and where none is full."""
-    if steps != 5:  # one program has kernels, which take seconds; the others are traced and run without
-        compiler = functools.partial(torch.compile, backend="eager", fullgraph=True)
-        monkeypatch.setattr(torch, "compile", lambda loop, **settings: compiler(loop))
+    if steps != 5:  # one program has kernels
+        request.getfixturevalue("traced_loops")
     xs, carry = torch.randn(steps, 2), (torch.zeros(2), torch.eye(2))
     expected = scan(_decay, carry, xs, reverse)
     with warnings.catch_warnings():
@@ -94,6 +92,7 @@ def test_rounds_of_several_steps_equal_single_ones(steps, unroll, reverse, monke
         torch.testing.assert_close(scan(_decay, carry, xs, reverse, compiled=True, unroll=unroll), expected)
 
 
+@pytest.mark.usefixtures("traced_loops")
 def test_any_number_of_loops_can_be_compiled():
     """Each counts for itself, where the compiler takes but so many programs of one function."""
     with torch._dynamo.config.patch(recompile_limit=1), warnings.catch_warnings():

@@ -180,7 +180,7 @@ def test_damaged_records_are_refused(found, change):
 
 
 def test_noise_has_next_to_no_effect_and_a_pair_of_twins_no_other():
-    target, warmth, _ = load(seed=5)
+    target, warmth, _ = load(seed=5, steps=1500)
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(10, len(target)))
     noisy = fit_effects([entry(target, *noise)], "h")
