@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from scipy.signal import lfilter
-from scipy.special import gammaln, softmax
 
 from tsforecast.data.effects.link import moved
 
@@ -63,9 +62,10 @@ def count_paths(values: Array, horizon: int, season: int, exposure: Array | None
     seen = np.isfinite(values)
     counts = np.where(seen, values, 0.0)
     bank = _Bank.of(counts, seen, exposure, season)
-    weight = softmax(bank.log_likelihood(counts, np.flatnonzero(seen)[_STARTED:]))
+    evidence = bank.log_likelihood(counts, np.flatnonzero(seen)[_STARTED:])
+    weight = np.exp(evidence - evidence.max())
     even = (np.arange(_PATHS) + 0.5) / _PATHS
-    chosen = np.divmod(np.searchsorted(weight.cumsum()[:-1], even), len(_NOISES))
+    chosen = np.divmod(np.searchsorted(weight.cumsum()[:-1] / weight.sum(), even), len(_NOISES))
     return bank.paths(*chosen, horizon, np.random.default_rng(zlib.crc32(values.tobytes())))
 
 
@@ -115,7 +115,7 @@ class _Bank:
         mean = max(counts.sum() / exposure[: len(seen)][seen].sum(), _SMALL)
         factors = np.stack(_factors(counts, seen, mean, exposure, season))
         known = np.concatenate([counts[None], np.where(seen, factors[:, : len(seen)], 0.0)])
-        faded = np.stack([_faded(known, discount) for discount in _DISCOUNTS])
+        faded = _faded(known, _DISCOUNTS[:, None, None])
         shapes = _RATE + np.repeat(faded[:, 0], len(factors), 0)
         scales = _RATE / mean + np.concatenate(faded[:, 1:])
         return cls(np.repeat(_DISCOUNTS, len(factors)), np.tile(factors, (len(_DISCOUNTS), 1)), shapes, scales)
@@ -128,7 +128,7 @@ class _Bank:
         of_all = (counts + size) * np.log1p(odds)
         some, more = counts > 0, counts[counts > 0]  # of zeros the rest is zero
         size, odds = size[..., some], odds[..., some]
-        rest = gammaln(more + size) - gammaln(size) - gammaln(more + 1) + more * np.log(odds)
+        rest = _log_gamma(more + size) - _log_gamma(size) - _log_gamma(more + 1) + more * np.log(odds)
         return rest.sum(-1) - of_all.sum(-1)
 
     def paths(
@@ -163,7 +163,18 @@ def _factors(counts: Array, seen: NDArray[np.bool_], mean: float, exposure: Arra
     return [exposure, exposure * (_FACTOR + actual) / (_FACTOR + expected)]
 
 
-def _faded(values: Array, discount: float) -> Array:
-    """Return the sums of discounted values before each step and after the last, (.., time + 1)."""
-    behind = np.append(values, np.zeros((*values.shape[:-1], 1)), -1)
-    return discount * np.asarray(lfilter([0.0, 1.0], [1.0, -discount], behind))
+def _log_gamma(values: Array) -> Array:
+    return torch.lgamma(torch.from_numpy(values)).numpy()
+
+
+def _faded(values: Array, discount: Array | float) -> Array:
+    """Return the sums of discounted values before each step and after the last, (.., time + 1).
+
+    Sums over twice as many steps are made of those over half of them.
+    """
+    sums = np.concatenate([np.zeros((*values.shape[:-1], 1)), values], -1)
+    sums, step = np.broadcast_to(sums, np.broadcast_shapes(sums.shape, np.shape(discount))).copy(), 1
+    while step < sums.shape[-1]:
+        sums[..., step:] = sums[..., step:] + discount**step * sums[..., :-step]
+        step *= 2
+    return discount * sums
