@@ -1,6 +1,7 @@
 """`tsforecast forecast FILE`."""
 
 import functools
+import importlib
 import logging
 
 import numpy as np
@@ -29,6 +30,8 @@ def file(shops, tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
     """A step for each epoch: how well it forecasts is looked at in `test_at_once.py`."""
+    for module in ("analysis.anomalies", "cli.choices", "cli.train", "evaluation.cross_validation"):
+        importlib.import_module(f"tsforecast.{module}")  # which would keep what is here for a while
     few = functools.partial(StateSpaceEstimator, num_batches_per_epoch=1)
     monkeypatch.setattr("tsforecast.forecasting.estimator.StateSpaceEstimator", few)
 

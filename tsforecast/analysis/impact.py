@@ -110,7 +110,7 @@ def impact(
 
     The model of a series and its controls is learnt from the time before; see `tsforecast.analysis.counterfactual`.
     Controls must not be touched by the intervention. Each of several interventions is compared with a continuation of
-    the time before it. There, the steps of earlier interventions count as missing.
+    the time before it, where steps of earlier ones count as missing.
 
     Args:
         data: A table with a row for each series and time stamp, as `read_task` takes it; missing values may be.
@@ -119,8 +119,7 @@ def impact(
         covariates: Columns of controls.
         dates: In place of both, those of each series: a table (or its file) with a row for each intervention, a column
             that names the series, `after`, and if need be `until`. Series that it lacks are left out.
-        after_column: In place of `after`, the column of the data that has the date of each series; "none" where there
-            is no intervention.
+        after_column: In place of `after`, the column of the data with the date of each series; "none" for none.
         until_column: Likewise.
         columns: What the other columns are; None for what is found by names.
         freq: Frequency of the data; inferred where None.
@@ -132,8 +131,7 @@ def impact(
         FileNotFoundError: If there is no such file.
     """
     roles = columns_of(columns)
-    if covariates:
-        roles = dataclasses.replace(roles, covariates=[*covariates])
+    roles = dataclasses.replace(roles, covariates=[*covariates]) if covariates else roles
     if sum(one is not None for one in (after, dates, after_column)) != 1:
         raise ValueError(f"expected one of {option('after')}, {option('dates')} and {option('after_column')}")
     if (until is not None and after is None) or (until_column is not None and after_column is None):
@@ -228,8 +226,7 @@ def _with_dates(entries: Sequence[Mapping[str, Any]], dates: Mapping[str, Sequen
     names = [str(entry.get("item_id")) for entry in entries]
     if unknown := [name for name in dates if name not in names]:
         raise ValueError(f"dates name the series {unknown[0]!r}, which the data lack; they have {listed(names)}")
-    kept = [entry for entry, name in zip(entries, names, strict=True) if name in dates]
-    if not kept:
+    if not (kept := [entry for entry, name in zip(entries, names, strict=True) if name in dates]):
         raise ValueError("expected a date of at least one series, got none")
     if len(kept) < len(entries):
         log.info("%d of %d series have no date and are left out", len(entries) - len(kept), len(entries))
