@@ -216,7 +216,7 @@ def test_covariates_are_asked_for_by_rows_without_a_value_or_a_table():
         predictor.predict_frame(table, every="1h")
     with pytest.raises(ValueError, match="the data have none behind the observations"):
         predictor.predict_frame(table.dropna())
-    with pytest.raises(ValueError, match="come with the covariates of the data: expected 'price'"):
+    with pytest.raises(ValueError, match="the table of at needs the covariates of the data: there is no 'price'"):
         predictor.predict_frame(table, at=rows.drop(columns="price"))
     asked = times_of(predictor.on_clock.read_named(table)[0][0], 1)
     with pytest.raises(ValueError, match="series 's0': expected 1 covariates at each of 1 times, as in training"):
@@ -295,7 +295,7 @@ def test_what_cannot_be_answered_is_said(predictor, tmp_path):
         predictor.on_clock.asked_of(past, pd.DataFrame({"item_id": ["x"], "timestamp": ["2024-01-01"]}))
     with pytest.raises(ValueError, match="expected at or every, got both"):
         predictor.on_clock.asked_of(past, ["2024-01-01"], "1h")
-    with pytest.raises(ValueError, match="there is no multiple of 2 days"):
+    with pytest.raises(ValueError, match="there is no multiple of 2 D within the horizon of 1 D"):
         predictor.on_clock.asked_of([past[0] | {"times": past[0]["times"] - past[0]["times"][-1] + 1}], every="2D")
     with pytest.raises(ValueError, match="unknown component 'hours': in continuous time there are level"):
         StateSpaceEstimator(horizon="1D", components="hours")
