@@ -181,7 +181,7 @@ def page(ours: pd.DataFrame, published: pd.DataFrame, before: pd.DataFrame) -> s
         "| --- | --- | --- | --- | --- | --- | --- |",
         *(line(row) for row in rows.to_dict("records")),
         "",
-        f"Bold: ahead of the classics. †: trained on this data set. {OLDER if rows['is_older'].any() else ''}"
+        f"Bold: ahead of the classics. †: trained on this data set. {OLDER if any(rows['is_older']) else ''}"
         f"Seeds: {rows['seeds'].max()}. The last columns are of `{MODEL}`: the share of labels inside its 80 % "
         "interval, in percent, and seconds of everything on one core, which other work shared.",
         "",

@@ -58,7 +58,7 @@ class Candidate:
 
 
 def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[Candidate]:
-    """Return the candidates of a task: of many series a bank that learns, then the cheapest first.
+    """Return the candidates of a task: the model of `forecast` or one like it, then the cheapest first.
 
     Args:
         task: The data.
@@ -76,12 +76,16 @@ def candidates(task: ForecastTask, models: Sequence[str] | None = None) -> list[
         has_direct = is_long(int(_length(task)), task.freq, task.prediction_length)
     else:
         has_direct = are_mostly_low(task.entries)
-    if has_direct:
-        found += [_trained_bank(task, direct=SHARE) if learns else Candidate("bank", {**CONDITIONED, "direct": SHARE})]
     found += [_short("issm")]
     found += [_short("issm", transformation="logit")] if _are_shares(task) else []
     found += [_short("gls")] if _is_long(task) or has_several(task) else []
-    return [_trained_bank(task), *found] if learns else [*found, _trained_bank(task)]
+    found = [_trained_bank(task), *found] if learns else [*found, _trained_bank(task)]
+    if not has_direct:
+        return found
+    return [
+        _trained_bank(task, direct=SHARE) if learns else Candidate("bank", {**CONDITIONED, "direct": SHARE}),
+        *found,
+    ]
 
 
 def has_several(task: ForecastTask) -> bool:

@@ -94,7 +94,7 @@ def select(
     its forecasts begin at each window. A mixture in equal parts of the first two joins behind them. Switching models
     join where errors of the bank come in bursts (`bursts`), and the best mixture joins at the end (`pooled`). A
     candidate takes the place of those before it where its score is lower by more than twice the standard error of the
-    difference (`gain`). Of many series the first is a bank that learns, else the cheapest.
+    difference (`gain`). The first is like what `forecast` takes.
 
     Args:
         task: Series without a test part: all of their values may be looked at.
