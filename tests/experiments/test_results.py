@@ -25,6 +25,7 @@ def test_every_row_has_a_commit_without_changes_and_a_command(path):
     for row in rows:
         assert re.fullmatch("[0-9a-f]{40}", row["commit"]), row
         assert row["command"].strip(), row
+        assert not re.search(r"(^|[\s=])/", row["command"]), "a folder of one machine"
 
 
 def test_the_commits_of_all_rows_exist():

@@ -35,13 +35,16 @@ def changes() -> list[str]:
 def provenance(output: Path) -> dict[str, str]:
     """Return the cells `commit` and `command` of rows that this script is about to write.
 
+    Folders of this machine, which say nothing elsewhere, are `FOLDER`.
+
     Raises:
         SystemExit: If the table is in a folder of results and the tree has other changes: no commit has what makes
             the rows.
     """
     script = Path(sys.argv[0]).resolve()
     name = script.relative_to(ROOT) if script.is_relative_to(ROOT) else script.name
-    facts = {"commit": commit() or "", "command": shlex.join(["python", str(name), *sys.argv[1:]])}
+    arguments = ["FOLDER" if Path(one).is_absolute() else one for one in sys.argv[1:]]
+    facts = {"commit": commit() or "", "command": shlex.join(["python", str(name), *arguments])}
     if is_result(output) and not is_clean(facts["commit"]):
         changed = ", ".join(changes()[:5]) if facts["commit"] else "there is no git"
         raise SystemExit(

@@ -81,7 +81,8 @@ def of_window(values: Array, window: Mapping[str, Any], horizon: int, season: in
     past, ahead = window["past_effect"], window["future_effect"][:horizon]
     given = moved(values, past, bend, size)
     counts = np.where(np.isclose(given, np.rint(given), atol=_ROUNDED), np.rint(given), given)
-    mean = np.array([max(np.where(np.isfinite(counts), counts, 0.0).sum() / max(np.isfinite(counts).sum(), 1), _SMALL)])
+    seen = counts[np.isfinite(counts)]
+    mean = np.array([max(seen.sum() / max(len(seen), 1), _SMALL)])
     exposure = np.clip(moved(mean, np.concatenate([past, ahead]), bend, size) / mean, 1 / _EXPOSED, _EXPOSED)
     found = _paths(counts, horizon, season, exposure)
     return [None if paths is None else moved(paths, -ahead, bend, size) for paths in found]

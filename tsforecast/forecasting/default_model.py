@@ -31,7 +31,8 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
     say. Of fewer than twenty series, and where training windows are long, as of hours, they stay as they are, and each
     series decides by its own past. Forecasts are then mixtures: of hours or less with direct forecasts, where most
     series have three weeks or horizons are an eighth of a day, else in equal parts with those of an `issm`, which
-    learns from 1000 steps or more. Of running totals the increments are forecast.
+    learns from 1000 steps or more. Low counts of days or longer steps have models of their own beside it. Of running
+    totals the increments are forecast.
     """
     if are_totals(task.train):
         log.info(SUMMED)
