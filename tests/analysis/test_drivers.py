@@ -76,7 +76,7 @@ def test_pictures_tell_what_is_lost(predictor, tmp_path):
     lost = pd.DataFrame({"covariate": ["noise", "warmth"], "lost": [0.01, 0.5]})
     figure = plot_curves(effect_curves(predictor), lost=lost)
     titles = [axis.get_title(loc="left") for axis in figure.axes if axis.get_visible()]
-    assert titles == ["warmth: +50.0 % loss without"]
+    assert titles == ["warmth: without it the loss changes by +50.0 %"]
     with pytest.raises(ValueError, match="at least one covariate"):
         plot_curves(effect_curves(predictor).iloc[:0])
 

@@ -324,7 +324,8 @@ def test_a_new_series_begins_and_the_room_for_them_ends(client):
     assert send(client, row("begins", "2030-01-01")).json()["counts"] == {"applied": 1}
     found = client.get("/items/begins").json()
     assert found["warming_up"]
-    assert client.get("/items/nobody").status_code == 404
+    missing = client.get("/items/nobody")
+    assert missing.status_code == 404 and "'nobody'" in missing.text
     answer = send(client, *(row(f"many {k}", "2030-01-01") for k in range(60))).json()
     assert answer["counts"]["full"] >= 20
     assert "as many series" in answer["refused"][0]["reason"]
@@ -400,7 +401,8 @@ def test_what_is_no_json_is_refused(client, text):
     ],
 )
 def test_forecasts_that_can_not_be_made_are_refused(client, change, status):
-    assert client.post("/forecasts", json={"items": ["s1"], **change}).status_code == status
+    answer = client.post("/forecasts", json={"items": ["s1"], **change})
+    assert answer.status_code == status and ("'nobody'" in answer.text) == (status == 404)
 
 
 def test_names_are_data(tmp_path):

@@ -101,7 +101,7 @@ class Service:
         """Return where a series stands."""
         state = await asyncio.wrap_future(self.owner.ask(lambda store: _item(store, item)))
         if state is None:
-            raise HTTPException(404, "there is no such series")
+            raise HTTPException(404, f"there is no series {item!r}")
         return answered(state)
 
     async def health(self) -> Response:
@@ -125,7 +125,7 @@ class Service:
             forecasts = await asyncio.wrap_future(self.owner.forecast(wanted))
             shown = self.shown(wanted, forecasts, request.get("paths", 0))
         except KeyError as error:
-            raise HTTPException(404, "there is no such series among the items") from error
+            raise HTTPException(404, f"there is no series {error}") from error
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
         return await answered_in_parts({"freq": self.owner.store.engine.calendar.freq}, shown)

@@ -57,4 +57,4 @@ def _title(name: str, lost: pd.DataFrame | None) -> str:
     if lost is None:
         return shortened(name, 30)
     share = dict(zip(lost["covariate"], lost["lost"], strict=True))[name]
-    return f"{shortened(name, 24)}: {100 * share:+.1f} % loss without"
+    return f"{shortened(name, 24)}: without it the loss changes by {100 * share:+.1f} %"
