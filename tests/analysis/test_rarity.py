@@ -219,6 +219,15 @@ def test_no_step_is_judged_by_a_later_one():
     np.testing.assert_array_equal(tails(errors[:400]), first[:400])
 
 
+@pytest.mark.parametrize("known", [20, 30])
+def test_few_errors_of_a_first_part_are_enough_where_predictions_begin_in_it(known):
+    errors = np.random.default_rng(5).normal(size=120)
+    errors[: 40 - known], errors[80] = np.nan, 9.0
+    found = tails(errors, learn=40)
+    assert np.isnan(found).nonzero()[0].tolist() == [*range(40)]
+    assert np.flatnonzero(found <= 0.001).tolist() == [80]
+
+
 def test_too_few_errors_are_refused():
     errors = np.full(STEPS, np.nan)
     errors[LEARN - 5 :] = 1.0

@@ -12,7 +12,7 @@ A past with an event in it would hide the next one. So rare steps are left out o
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -72,7 +72,8 @@ def rarity(
     Raises:
         ValueError: If there are too few errors in the first part.
     """
-    first = int(np.flatnonzero(~np.isnan(errors[:learn]))[min(length, learn // 4)]) if _enough(errors[:learn]) else 0
+    known = _known(errors[:learn])
+    first = int(known[min(length, learn // 4, len(known) - LEAST)])  # beginnings err more, but some have to be left
     single, size, inner = scaled(errors, floor, first, learn, length, season)
     past = _ordinary(np.abs(single[first:learn]))
     reach = Tail.of(past).quantile(rate) * size
@@ -100,19 +101,19 @@ def _passing(rare: Bool[NDArray[np.bool_], " time"]) -> Bool[NDArray[np.bool_], 
     return rare & (time - np.maximum.accumulate(np.where(rare, -1, time)) <= _PASSING)
 
 
-def _enough(first: Numbers) -> bool:
-    """Return whether a first part has enough errors.
+def _known(first: Numbers) -> Int[NDArray[np.intp], " known"]:
+    """Return the places of the errors of a first part.
 
     Raises:
-        ValueError: If it has not.
+        ValueError: If there are too few.
     """
-    known = int((~np.isnan(first)).sum())
-    if known < LEAST:
+    known = np.flatnonzero(~np.isnan(first))
+    if len(known) < LEAST:
         raise ValueError(
-            f"expected at least {LEAST} predicted values before the judged part, got {known}; give more of the past, "
-            "or a later since"
+            f"expected at least {LEAST} predicted values before the judged part, got {len(known)}; give more of the "
+            "past, or a later since"
         )
-    return True
+    return known
 
 
 def _ordinary(past: Float[Numbers, " error"]) -> Float[Numbers, " kept"]:
