@@ -92,6 +92,15 @@ def test_the_trust_region_follows_successes_and_failures():
             TrustRegion(**settings)
 
 
+def test_points_to_begin_with_leave_the_trust_region_as_wide_as_it_was():
+    """Four values in a row were no better, and the surrogate sees that they fall towards the right."""
+    points = -torch.arange(6, dtype=torch.float64)[:, None] / 10
+    known, region = Evaluations(points, -points[:, 0]), TrustRegion(side=0.8, least=0.01, patience=1)
+    asked = [Optimiser((-1.0,), (1.0,), region=region, initial=count).ask(known).item() for count in (2, 6)]
+    assert 0 < asked[0] < 0.06  # 0.8 / 2^4, and rounding
+    assert 0.1 < asked[1] <= 0.8
+
+
 def test_a_draw_of_the_surrogate_is_one_of_linear_regression_on_its_features():
     """With `ekf`: the posterior written out, and the draw of its generator."""
     surrogate = Surrogate(LearnerConfig("ekf", variance=0.1), hidden=(40,), noise=0.05)
