@@ -40,7 +40,7 @@ _TIMEOUT_SECONDS = 120
 
 def is_ready() -> bool:
     """Whether steps go through the program: it was built, now or earlier, and is not switched off."""
-    return loaded() is not None  # a compilation takes some seconds, and one that hangs must not hold up a training
+    return loaded() is not None
 
 
 def build() -> bool:
@@ -77,12 +77,13 @@ def can_build() -> bool:
 
 
 def _is_off() -> bool:
+    # Windows has no `getuid`, no `flock` and other flags.
     return os.environ.get(SWITCH) == "0" or platform.system() == "Windows"
 
 
 def compiler() -> list[str] | None:
     """Return the command of the C++ compiler, of the environment variable CXX or the first that is found."""
-    given = shlex.split(os.environ.get("CXX", ""))  # Windows has no `getuid`, no `flock` and other flags
+    given = shlex.split(os.environ.get("CXX", ""))
     for words in [given] if given else [["c++"], ["g++"], ["clang++"]]:
         path = shutil.which(words[0])
         if path is not None:
@@ -125,12 +126,12 @@ def _built() -> list[pathlib.Path]:
 def _refusal(program: pathlib.Path) -> str | None:
     """Return the reason to refuse a file, or None: others could have written it, or it is damaged."""
     for path, is_right in ((program.parent, stat.S_ISDIR), (program, stat.S_ISREG)):
-        status = path.lstat()
+        status = path.lstat()  # not `stat`: a link could lead to somebody else's file
         writers = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if not is_right(status.st_mode) or status.st_uid != os.getuid() or writers:
             return f"{path} is not loaded: others than its owner, who must be you, can write it"
     if _digest(program) != program.stem.rpartition("-")[2]:
-        return f"{program} is not loaded: it is damaged"  # not `stat`: a link could lead to somebody else's file
+        return f"{program} is not loaded: it is damaged"
     return None
 
 
@@ -140,6 +141,7 @@ def _digest(program: pathlib.Path) -> str:
 
 def _key() -> str:
     """Return a digest of sources, options and kind of processor."""
+    # Machines of several kinds may share a home folder.
     words = [*_FLAGS, *_MATHS, *_vectors(), platform.system(), platform.machine()]
     digest = hashlib.sha256("\0".join(words).encode())
     for name in _SOURCES:
@@ -154,34 +156,35 @@ def _vectors() -> tuple[str, ...]:
 def _compile(command: list[str]) -> None:
     """Compile to a private file, then move it to its place; use several threads if the compiler can."""
     folder = extensions_folder() / "tsforecast"
-    folder.mkdir(parents=True, exist_ok=True)  # in the key too: machines of several kinds may share a home folder
-    folder.chmod(0o700)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # a folder that others can write is refused by `loaded`
     with _workspace(folder) as workspace:
         made = workspace / "filters.so"
         words = [*command, *_FLAGS, *_MATHS, *_vectors(), str(_HERE / "filters.cpp"), "-o", str(made)]
         run = functools.partial(
-            subprocess.run,  # a folder that others can write is refused by `loaded`
+            subprocess.run,
             check=True,
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_SECONDS,
             stdin=subprocess.DEVNULL,
+            # What a killed compiler leaves there, the next build removes.
             env={**os.environ, "TMPDIR": str(workspace)},
         )
         try:
             run([*words, "-fopenmp"])
         except subprocess.CalledProcessError:  # a compiler without OpenMP
-            run(words)  # what a killed compiler leaves behind, the next build removes
+            run(words)
         made.chmod(0o700)
         for program in _built():
             if _refusal(program) is not None:
                 program.unlink()
+        # In one step: nobody loads half a file.
         os.replace(made, folder / f"filters-{_key()}-{_digest(made)}.so")
 
 
 @contextlib.contextmanager
 def _workspace(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    # In one step: nobody loads half a file.
     """Make an empty folder beside the program, and remove the folders of killed builds.
 
     Builds share a lock, so a free lock means that none is running. A lock ends with its process.
@@ -211,4 +214,4 @@ def _warn(reason: str) -> None:
 
 # Why it could not be built in this process, and what was said.
 _FAILED: list[str] = []
-_WARNED: set[str] = set()  # compilers may print pages
+_WARNED: set[str] = set()

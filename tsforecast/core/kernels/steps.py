@@ -131,7 +131,7 @@ class _Push(torch.autograd.Function):
     def backward(ctx: Any, *bars: Tensor | None) -> tuple:
         (reference, batch, events), tensors, needs = ctx.settings, ctx.saved_tensors, ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():
-            return None, None, None, *anew(reference, tensors, needs, bars)  # cotangents of sums are expanded views
+            return None, None, None, *anew(reference, tensors, needs, bars)
         mean_bar, cross_bar, among_bar = whole(*bars)
         (out, state), new = events[0], tensors[0].new_empty
         shapes = (*events[:3], events[4])
