@@ -179,7 +179,7 @@ def test_the_end_of_long_series_is_compared_on():
     np.testing.assert_array_equal(found[0]["feat_dynamic_real"][0], np.arange(50.0, 3054.0))
 
 
-def test_candidates():
+def test_candidates(caplog):
     assert candidates(task()) == [BANK, ISSM, TRAINED]
     assert [c.model for c in candidates(task(lengths=(300, 300)))] == ["bank", "issm", "gls", "bank"]
     assert [c.model for c in candidates(task(targets=2))] == ["bank", "issm", "gls", "bank"]
@@ -199,7 +199,9 @@ def test_candidates():
     daily = ForecastTask("toy", "D", 4, 0, entries(lengths=(800,), freq="D"))
     assert any("year" in str(c) for c in candidates(daily, ["issm"]))
     assert any("year" in str(c) for c in candidates(ForecastTask("toy", "W-SUN", 4, 0, entries((160,), "W")), ["issm"]))
-    assert not any("year" in str(c) for c in candidates(ForecastTask("toy", "D", 40, 0, daily.entries), ["issm"]))
+    with caplog.at_level("INFO", "tsforecast"):
+        assert not any("year" in str(c) for c in candidates(ForecastTask("toy", "D", 40, 0, daily.entries), ["issm"]))
+    assert "no issm with a year is compared: it takes 852 steps, and the median series has" in caplog.text
 
 
 def test_models_by_name_are_compared_with_all_their_variants():

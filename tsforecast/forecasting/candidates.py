@@ -1,5 +1,6 @@
 """What `auto` compares: models, and their options."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ from tsforecast.forecasting.lengths import (
     window_of_bank,
 )
 from tsforecast.models.parts.component_names import component_names, kinds_of
+
+log = logging.getLogger(__name__)
 
 _YEAR = {"D": 366, "B": 262, "W": 53}  # steps of a year; two of them show a season
 _MANY = 20  # series from which a network over them may pay
@@ -162,8 +165,11 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     usual = "+".join(component_names("auto", task.freq))
     varied += [{"components": one} for one in kinds_of(task.freq) if one != usual and "+year" not in one]
     year = _YEAR.get(calendar_unit(task.freq)[1].partition("-")[0], np.inf)
-    shows_years = _length(task) >= 2 * year + _SPARED * task.prediction_length  # before the windows of the comparison
-    varied += [{"components": f"{usual}+year"}] if shows_years else []
+    needed = 2 * year + _SPARED * task.prediction_length  # before the windows of the comparison
+    varied += [{"components": f"{usual}+year"}] if _length(task) >= needed else []
+    if _length(task) < needed < np.inf:
+        said = "no issm with a year is compared: it takes %d steps, and the median series has %d"
+        log.info(said, needed, _length(task))
     varied += [{"scales": "network"}] if len(task.entries) >= _MANY else []
     recent = _FEW_WINDOWS * task.prediction_length
     varied += [{"train_length": recent}] if _length(task) >= 2 * recent else []
