@@ -325,7 +325,8 @@ def test_a_new_series_begins_and_the_room_for_them_ends(client):
     found = client.get("/items/begins").json()
     assert found["warming_up"]
     missing = client.get("/items/nobody")
-    assert missing.status_code == 404 and "'nobody'" in missing.text
+    assert missing.status_code == 404
+    assert "'nobody'" in missing.text
     answer = send(client, *(row(f"many {k}", "2030-01-01") for k in range(60))).json()
     assert answer["counts"]["full"] >= 20
     assert "as many series" in answer["refused"][0]["reason"]
@@ -402,7 +403,8 @@ def test_what_is_no_json_is_refused(client, text):
 )
 def test_forecasts_that_can_not_be_made_are_refused(client, change, status):
     answer = client.post("/forecasts", json={"items": ["s1"], **change})
-    assert answer.status_code == status and ("'nobody'" in answer.text) == (status == 404)
+    assert answer.status_code == status
+    assert ("'nobody'" in answer.text) == (status == 404)
 
 
 def test_names_are_data(tmp_path):
