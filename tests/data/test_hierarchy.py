@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from tsforecast.data import Columns, read_task
@@ -54,7 +55,8 @@ def test_a_summing_matrix_says_the_same_from_a_frame_and_a_file(tmp_path):
     matrix = pd.DataFrame({"sum": ["total", "net", "A"], "A": [1, 1, 1], "B": [1, -1, 0], "C": [1, 0, 0]})
     path = tmp_path / "sums.csv"
     matrix.to_csv(path, index=False)
-    for given in (matrix, str(path), [str(path)]):
+    matrix.to_excel(path.with_suffix(".xlsx"), index=False)
+    for given in (matrix, pl.from_pandas(matrix), path, str(path), [str(path)], str(path.with_suffix(".xlsx"))):
         tree, nodes = _find(frame, given)
         assert (tree.aggregates, tree.bottoms) == (("total", "net"), ("A", "B", "C"))
         a, b = (frame[frame.shop == name].sales.to_numpy() for name in "AB")
@@ -101,6 +103,8 @@ def test_covariates_of_a_sum_are_means():
         ("region//shop", "each column once"),
         ("area/shop", "there is no column 'area'"),
         ("nowhere.csv", "there is no summing matrix nowhere.csv"),
+        ([["region"], ["region", "shop"]], "expected hierarchy such as region/shop, .* or a summing matrix as a frame"),
+        (np.eye(2), "expected hierarchy such as region/shop, .* or a summing matrix as a frame"),
     ],
 )
 def test_levels_that_are_not_there_are_named(given, match):

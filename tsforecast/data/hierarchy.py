@@ -14,17 +14,22 @@ from numpy.typing import NDArray
 
 from tsforecast.data.buckets.streamed import StreamedEntries
 from tsforecast.data.summing import Hierarchy, sums_of
+from tsforecast.data.tables.dataframes import as_pandas
 from tsforecast.data.tables.naming import CELLS
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
-from tsforecast.wording import counted, listed, option, suggestion
+from tsforecast.io.excel import is_excel, read_excel
+from tsforecast.wording import counted, listed, option, shortened, suggestion
 
 log = logging.getLogger(__name__)
 
 ALL = "(all)"  # the cell of a sum in a column over which it sums
 _EXPECTED = "expected a summing matrix: its first column names the sums, and each series has a column"
 
-Given = str | Sequence[str] | pd.DataFrame
+_FILES = (".csv", ".csv.gz", ".parquet", ".xlsx")  # of summing matrices
+
+# Columns, a file, or a frame of pandas, polars and the like.
+Given = str | Path | Sequence[str] | Any
 
 
 def with_levels(columns: Columns, given: Given | None) -> Columns:
@@ -68,17 +73,17 @@ def find_hierarchy(given: Given, task: ForecastTask, items: Sequence[str] = ()) 
 
 def _groups(given: Given) -> list[list[str]] | None:
     """Return the columns of every group; None for a summing matrix."""
-    if isinstance(given, pd.DataFrame):
+    if isinstance(as_pandas(given), pd.DataFrame):
         return None
-    parts = [given] if isinstance(given, str) else [*map(str, given)] if isinstance(given, Sequence) else [str(given)]
-    if len(parts) == 1 and parts[0].lower().endswith((".csv", ".csv.gz", ".parquet")):
+    parts = [str(given)] if isinstance(given, str | Path) else [*given] if isinstance(given, Sequence) else [given]
+    if len(parts) == 1 and str(parts[0]).lower().endswith(_FILES):
         return None
-    groups = [[name.strip() for name in part.split("/")] for part in parts]
+    groups = [[name.strip() for name in str(part).split("/")] for part in parts]
     names = [name for group in groups for name in group]
-    if not names or "" in names or len(set(names)) < len(names):
+    if not all(isinstance(x, str) for x in parts) or not names or "" in names or len(set(names)) < len(names):
         raise ValueError(
-            f"expected {option('hierarchy')} such as region/shop, each column once, or a summing matrix in a "
-            f".csv file, got {' '.join(parts)!r}"
+            f"expected {option('hierarchy')} such as region/shop, each column once, or a summing matrix as a frame or "
+            f"in a .csv file, got {shortened(' '.join(map(str, parts)))!r}"
         )
     return groups
 
@@ -140,18 +145,20 @@ def _refuse_two_places(bottoms: Sequence[str], identities: NDArray[Any]) -> None
 
 def _matrix(given: Any) -> pd.DataFrame:
     """Return a summing matrix, with names of sums as its index."""
-    if isinstance(given, pd.DataFrame):
-        frame = given
+    frame = as_pandas(given)
+    if isinstance(frame, pd.DataFrame):
         if frame.shape[1] and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]):
             frame = frame.set_index(frame.columns[0])
     else:
-        path = Path(given if isinstance(given, str) else given[0])
+        path = Path(given if isinstance(given, str | Path) else given[0])
         if not path.exists():
             raise FileNotFoundError(f"there is no summing matrix {path}")
         try:
             frame = (
                 pd.read_parquet(path)
                 if path.suffix == ".parquet"
+                else read_excel(path)[0]
+                if is_excel(path)
                 else pd.read_csv(path, sep=None, engine="python", dtype={0: str}, keep_default_na=False)
             )
         except (ValueError, csv.Error) as error:
