@@ -64,7 +64,7 @@ def test_a_model_by_name_and_an_estimator():
     expected = estimator.train(plain()).predict_frame(plain(), LEVELS)
     pd.testing.assert_frame_equal(found, expected)
     for horizon in (2.5, "5"):
-        with pytest.raises(ValueError, match="to be a whole number, got"):
+        with pytest.raises(ValueError, match="expected horizon to be a whole number, got"):
             Forecaster(horizon).fit(plain())
     for model, message in (("seasonal_naive", "baseline"), ("prophet", "prophet"), (3, "expected a model")):
         with pytest.raises(ValueError, match=message):

@@ -14,7 +14,7 @@ from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
 from tsforecast.data.known import attach_known, ends_of, with_room
 from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
-from tsforecast.data.sources import read_task
+from tsforecast.data.sources import check_count, read_task
 from tsforecast.data.tables.columns import with_categories
 from tsforecast.data.tables.dataframes import alike, as_lists, as_pandas, columns_of, with_rows
 from tsforecast.data.tables.formats import without_index
@@ -69,6 +69,7 @@ class Forecaster:
         Raises:
             ValueError: If the frame is not as expected; the message names the row.
         """
+        check_count("horizon", self.horizon, 1)
         data = _rows(frame)
         task = read_task(data, self.freq, self.horizon, 0, columns=replace(columns_of(self.columns), ahead=True))
         predictor = trainer_of(self.model, task.prediction_length, self.seed)(task)

@@ -143,6 +143,7 @@ def test_names_of_columns():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"horizon": 0}, "expected horizon of at least 1, got 0"),
         ({"step": 0}, "expected step of at least 1, got 0"),
         ({"model": "prophet"}, "'prophet'"),
         ({"model": 3}, "expected a model by its name"),
@@ -152,7 +153,7 @@ def test_names_of_columns():
 )
 def test_wrong_options(options, message):
     with pytest.raises(ValueError, match=message):
-        tsforecast.cross_validate(table(), 2, **options)
+        tsforecast.cross_validate(table(), **{"horizon": 2, **options})
 
 
 class Paths(Predictor):

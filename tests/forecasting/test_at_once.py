@@ -190,6 +190,8 @@ def test_several_targets_have_a_joint_model():
 def test_a_level_that_is_no_share_is_refused(table):
     with pytest.raises(ValueError, match="between 0 and 1"):
         tsforecast.forecast(table, quantiles=(10,))
+    with pytest.raises(ValueError, match="expected horizon of at least 1, got 0"):
+        tsforecast.forecast(table, 0)
 
 
 def test_a_row_years_before_the_others_is_forecast_from(caplog):

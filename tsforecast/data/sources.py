@@ -94,7 +94,9 @@ def read_task(
         FileNotFoundError: If there is no such file or folder.
         ValueError: For the errors of the table above.
     """
-    _check_sizes(prediction_length, windows, step)
+    check_count("prediction_length", prediction_length, 1)
+    check_count("windows", windows, 0)
+    check_count("step", step, 1)
     alias = None if freq is None else period_alias(freq)
     windows, source = 0 if beyond else windows, as_pandas(source)
     if not isinstance(source, pd.DataFrame):
@@ -245,13 +247,9 @@ def _refuse_step(source: Path, step: int | None) -> None:
         raise ValueError(f"{source}: step goes with a table: folders have their windows one behind the other")
 
 
-def _check_sizes(prediction_length: int | None, windows: int | None, step: int | None) -> None:
-    for name, number, least in (
-        ("prediction_length", prediction_length, 1),
-        ("windows", windows, 0),
-        ("step", step, 1),
-    ):
-        if number is not None and not isinstance(number, Integral):
-            raise ValueError(f"expected {option(name)} to be a whole number, got {number!r}")
-        if number is not None and number < least:
-            raise ValueError(f"expected {option(name)} of at least {least}, got {number}")
+def check_count(name: str, number: Any, least: int) -> None:
+    """Refuse an option that is neither None nor a whole number that is large enough."""
+    if number is not None and not isinstance(number, Integral):
+        raise ValueError(f"expected {option(name)} to be a whole number, got {number!r}")
+    if number is not None and number < least:
+        raise ValueError(f"expected {option(name)} of at least {least}, got {number}")

@@ -16,7 +16,7 @@ from gluonts.model import Forecast, Predictor, QuantileForecast
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame, forecast_mean, forecast_quantiles
-from tsforecast.data.sources import read_task
+from tsforecast.data.sources import check_count, read_task
 from tsforecast.data.tables.dataframes import alike, columns_of
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import WIDE_TARGET, Columns
@@ -75,6 +75,7 @@ def cross_validate(
         ValueError: If the table or an option is not as expected.
     """
     levels = check_levels(quantiles)
+    check_count("horizon", horizon, 1)
     if isinstance(model, StateSpacePredictor):
         if refit:
             raise ValueError("refit trains a model again: give a name or an estimator, not a predictor")

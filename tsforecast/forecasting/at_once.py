@@ -11,7 +11,7 @@ from gluonts.itertools import batcher
 from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
 from tsforecast.data.periods import find_periods
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
-from tsforecast.data.sources import read_task
+from tsforecast.data.sources import check_count, read_task
 from tsforecast.data.tables.dataframes import alike, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.default_model import fitted
@@ -59,6 +59,7 @@ def forecast(
         ValueError: If the table is not as expected; the message says what is, and names the row.
     """
     levels = check_levels(quantiles)
+    check_count("horizon", horizon, 1)
     roles = columns_of(columns)
     has_sums = hierarchy is not None or bool(aggregate)
     read = replace(with_levels(roles, hierarchy), ahead=True)
