@@ -7,7 +7,7 @@ import pytest
 
 import tsforecast
 from tests.forecasting.test_estimator import make_estimator
-from tsforecast.data import read_task
+from tsforecast.data import Columns, read_task
 from tsforecast.data.tables.dataframes import alike, as_pandas
 
 
@@ -48,6 +48,17 @@ def test_the_answer_is_a_frame_of_the_kind_that_came_in(kind):
     assert names[:4] == ["unique_id", "ds", "cutoff", "y"]
     predictor = make_estimator(freq="D").train(data)
     assert type(predictor.predict_frame(data)) is type(data)
+
+
+def test_columns_that_pandas_keeps_in_arrow_are_read():
+    kept = table().convert_dtypes(dtype_backend="pyarrow")
+    kept.loc[3, "y"] = pd.NA
+    plain = table().assign(y=lambda frame: frame["y"].where(frame.index != 3))
+    found, expected = (read_task(frame, columns=Columns(ahead=True)) for frame in (kept, plain))
+    for one, other in zip(found.entries, expected.entries, strict=True):
+        assert one["item_id"] == other["item_id"]
+        assert one["start"] == other["start"]
+        np.testing.assert_array_equal(one["target"], other["target"])
 
 
 def test_others_stay_as_they_are():

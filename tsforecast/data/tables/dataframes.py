@@ -51,11 +51,18 @@ def as_lists(columns: Columns) -> dict[str, list[str]]:
 
 
 def as_pandas(data: Any) -> Any:
-    """Return a frame of polars, an Arrow table or the like, but no lazy one, as a pandas frame; others as is."""
+    """Return a frame of polars, an Arrow table or the like, but no lazy one, as a pandas frame; others as is.
+
+    Columns that pandas keeps in Arrow become those of NumPy, which are what tables are read from.
+    """
     frame = nw.from_native(data, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
         raise ValueError(f"expected a frame, got a lazy one, {type(data).__name__}: collect it first")
-    return frame.to_pandas() if isinstance(frame, nw.DataFrame) and not isinstance(data, pd.DataFrame) else data
+    if isinstance(data, pd.DataFrame):
+        kept = [name for name, kind in data.dtypes.items() if isinstance(kind, pd.ArrowDtype)]
+        own = [pa.array(data[name]).to_pandas(date_as_object=False).set_axis(data.index) for name in kept]
+        return data.assign(**dict(zip(map(str, kept), own, strict=True))) if kept else data
+    return frame.to_pandas() if isinstance(frame, nw.DataFrame) else data
 
 
 def alike(found: pd.DataFrame, data: Any) -> Any:
