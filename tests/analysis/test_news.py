@@ -1,5 +1,7 @@
 """Why forecasts of trained models changed, and what they are made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -166,7 +168,7 @@ def test_covariates_that_change_are_a_cause():
     assert np.abs(effect).min() > 1e-4
 
 
-def test_what_is_wrong_is_said(trained):
+def test_what_is_wrong_is_said(trained, monkeypatch):
     before, after = two_sets()
     predictor = trained("issm")
     with pytest.raises(ValueError, match=r"'s0': expected the data after to end at .* files in the right order"):
@@ -182,6 +184,9 @@ def test_what_is_wrong_is_said(trained):
         explain(trained("gls"), after)
     with pytest.raises(ValueError, match="recent to be at least 1, got 0"):
         explain(predictor, after, recent=0)
+    monkeypatch.setattr(predictor.prediction_net, "data", replace(predictor.prediction_net.data, num_targets=2))
+    with pytest.raises(ValueError, match="parts are those of one target, got 2"):
+        explain(predictor, after)
 
 
 @pytest.mark.parametrize("name", ["issm", "rsgls-issm", *MIXTURES])

@@ -57,6 +57,8 @@ def explain(
     """
     net = predictor.prediction_net
     linear = net.inference.linear
+    if net.data.num_targets > 1:
+        raise ValueError(f"parts are those of one target, got {net.data.num_targets}: make each of them a series")
     if net.dynamics.structure is None and (linear is None or linear.is_single):
         raise ValueError(
             f"the state of this {type(net).__name__} has no components with names: expected an issm or a deepstate, or "
