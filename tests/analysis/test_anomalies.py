@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from scipy import stats
@@ -220,13 +221,14 @@ def test_a_frame_alone_is_judged_by_a_model_of_its_first_part(planted, monkeypat
     monkeypatch.setattr(StateSpaceEstimator, "train", train)
     days = pd.date_range("2024-01-01", periods=STEPS, freq="D")
     frame = pd.DataFrame({"item_id": "a", "day": days, "sales": entries[0]["target"]})
-    found = anomalies(frame, rate=RATE)
+    found = anomalies(pl.from_pandas(frame), rate=RATE)
     assert seen == {"model": "issm", "lengths": [int(0.3 * STEPS)]}
     assert list(found) == [
         "item_id", "day", "value", "expected", "lower", "upper", "error", "tail", "score",
         "flagged", "event", "kind", "distribution",
     ]  # fmt: skip
     assert found["kind"][AT] == "spike"
+    assert not np.signbit(found["score"]).any()
 
 
 def test_what_is_wrong_is_said(planted):

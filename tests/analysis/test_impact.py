@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from scipy.signal import lfilter
@@ -267,7 +268,7 @@ def test_each_series_has_its_own_date():
     after = {"s0": "2024-02-01", "s1": "2024-02-10"}
     table = pd.DataFrame({"shop": [*after], "after": [*after.values()], "until": ["2024-02-08", ""]})
     options = Options(num_samples=50)
-    by_table = impact(frame, dates=table, covariates=["x"], options=options)
+    by_table = impact(frame, dates=pl.from_pandas(table), covariates=["x"], options=options)
     summary = by_table.summary[by_table.summary["measure"] == "average"]
     assert summary["item_id"].tolist() == ["s0", "s1"]
     first = by_table.frame.groupby("item_id")["timestamp"].agg(["min", "max"])

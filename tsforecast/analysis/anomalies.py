@@ -14,7 +14,7 @@ from tsforecast.data.calendar.frequency import default_horizon, default_season, 
 from tsforecast.data.calendar.stamps import shown, stamps_of, step_of
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.sources import read_task
-from tsforecast.data.tables.dataframes import columns_of
+from tsforecast.data.tables.dataframes import as_pandas, columns_of
 from tsforecast.data.tables.naming import as_read, cells_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.estimator import StateSpaceEstimator
@@ -32,7 +32,7 @@ GIVEN = ("past", "all")
 
 
 def anomalies(
-    data: pd.DataFrame | Sequence[dict[str, Any]],
+    data: Any,
     predictor: StateSpacePredictor | None = None,
     *,
     rate: float = 0.001,
@@ -51,7 +51,8 @@ def anomalies(
     `rate`, also where the model's own tails are wrong, or the volatility changes.
 
     Args:
-        data: A frame in long format, see `tsforecast.data.read_task`, or GluonTS data entries.
+        data: A frame of pandas, polars or the like in long format, see `tsforecast.data.read_task`; or GluonTS data
+            entries.
         predictor: Of a model that is trained. None trains an `issm` on the first part of the data, by likelihood.
         rate: Share of ordinary steps that are flagged.
         since: First time that is judged; the steps before it are examples of the ordinary. None for the first 30 % of
@@ -76,7 +77,7 @@ def anomalies(
             steps before it.
     """
     _check_options(rate, given, stretch, predictor)
-    entries, alias, targets, read = _entries(data, predictor, columns, freq)
+    entries, alias, targets, read = _entries(as_pandas(data), predictor, columns, freq)
     learn = [learning_steps(entry, since) for entry in entries]
     if predictor is None:
         predictor = trained(entries, learn, alias, seed)

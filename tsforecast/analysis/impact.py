@@ -99,7 +99,7 @@ def impact(
     until: Dates | None = None,
     covariates: Sequence[str] = (),
     *,
-    dates: pd.DataFrame | str | Path | None = None,
+    dates: Any = None,
     after_column: str | None = None,
     until_column: str | None = None,
     columns: Columns | Mapping[str, Any] | None = None,

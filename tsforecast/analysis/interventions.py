@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import shown, stamps_of, step_of
+from tsforecast.data.tables.dataframes import as_pandas
 from tsforecast.data.tables.dates import readings
 from tsforecast.wording import counted, option
 
@@ -129,18 +130,21 @@ def _iso(value: Any) -> pd.Timestamp | None:
     return value.tz_convert(None) if value.tz is not None else value
 
 
-def pairs_of_table(table: pd.DataFrame | str | Path) -> dict[str, list[Pair]]:
+def pairs_of_table(table: Any) -> dict[str, list[Pair]]:
     """Return the pairs of each series of a table: a row for each intervention, with `after` and, if need be, `until`.
 
     Args:
-        table: The first other column names the series. An empty cell of `until` is the end of the series, or the next
-            intervention; a series whose `after` is empty has none.
+        table: A frame, or the path of its file. The first other column names the series. An empty cell of `until` is
+            the end of the series, or the next intervention; a series whose `after` is empty has none.
 
     Raises:
         ValueError: If a column is missing, or dates are not as `pairs_of` expects.
         FileNotFoundError: If there is no such file.
     """
-    frame: Any = table if isinstance(table, pd.DataFrame) else _read(Path(table))
+    found: Any = as_pandas(table)
+    if not isinstance(found, pd.DataFrame | str | Path):
+        raise ValueError(f"expected dates as a frame or the path of its file, got a {type(table).__name__}")
+    frame: Any = found if isinstance(found, pd.DataFrame) else _read(Path(found))
     names = [name for name in map(str, frame.columns) if name not in ("after", "until")]
     if "after" not in frame or not names:
         raise ValueError(
