@@ -193,6 +193,14 @@ def test_pictures(fitted):
         fitted.plot(["c"])
 
 
+def test_a_notebook_shows_the_page_of_a_forecaster(fitted):
+    page = fitted.page()
+    assert page.title == "y: forecasts of 5 days"
+    assert [chart.name for section in page.sections for chart in section.charts] == ["a", "b"]
+    assert fitted._repr_html_() == page._repr_html_()
+    assert Forecaster(5)._repr_html_() is None
+
+
 def test_answers_are_of_the_kind_that_came_in():
     arrow = pa.Table.from_pandas(plain(), preserve_index=False)
     forecaster = Forecaster(5).fit(arrow)
@@ -212,7 +220,7 @@ def test_wide_frames_and_indices():
     assert len(forecaster.plot().axes) == 2
 
 
-@pytest.mark.parametrize("name", ["predict", "explain", "anomalies", "plot"])
+@pytest.mark.parametrize("name", ["predict", "explain", "anomalies", "plot", "page"])
 def test_answers_before_the_fit_are_refused(name):
     with pytest.raises(ValueError, match=rf"call fit\(frame\) before {name}"):
         getattr(Forecaster(5), name)()

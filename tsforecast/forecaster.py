@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from tsforecast.analysis import anomalies
 from tsforecast.analysis.explain import explain
+from tsforecast.data.calendar.frequency import steps_in_words
 from tsforecast.data.hierarchy import Given, find_hierarchy, with_levels
 from tsforecast.data.known import attach_known, ends_of, with_room
 from tsforecast.data.periods import find_periods
@@ -24,6 +25,8 @@ from tsforecast.evaluation.cross_validation import trainer_of
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.sum_models import with_all_sums
 from tsforecast.plots import plot_forecasts
+from tsforecast.plots.pages import Page, forecast_charts, forecasts_page
+from tsforecast.plots.pages.answers import MOST_SERIES
 from tsforecast.wording import listed
 
 _DRAWN = 6  # series of a picture, at most
@@ -160,15 +163,34 @@ class Forecaster:
         Args:
             items: Names of the series; None for the first six.
         """
-        entries = self._task(self._fitted("plot")).latest
+        drawn, targets = self._drawn("plot", items, _DRAWN)
+        steps = 4 * self.predictor_.prediction_length
+        return plot_forecasts(drawn, self._predicted(drawn), targets=targets, history=steps)
+
+    def page(self, items: Sequence[str] | None = None) -> Page:
+        """Return a page of series and their forecasts, which a notebook shows and `save` writes.
+
+        Args:
+            items: Names of the series; None for the first 300.
+        """
+        drawn, targets = self._drawn("page", items, MOST_SERIES)
+        horizon = steps_in_words(self.predictor_.prediction_length, self.predictor_.freq)
+        title = f"{', '.join(targets) or 'Series'}: forecasts of {horizon}"
+        return forecasts_page(title, forecast_charts(drawn, self._predicted(drawn), targets=targets))
+
+    def _repr_html_(self) -> str | None:
+        """Return the page of the forecasts, as notebooks show it; None before the fit."""
+        return self.page()._repr_html_() if hasattr(self, "_data") else None
+
+    def _drawn(self, name: str, items: Sequence[str] | None, most: int) -> tuple[list[dict[str, Any]], Sequence[str]]:
+        """Return the series of a picture, at most so many where they are not named, and the names of their targets."""
+        entries = self._task(self._fitted(name)).latest
         names = [str(entry["item_id"]) for entry in entries]
         if unknown := [item for item in items or () if item not in names]:
             raise ValueError(f"there is no series {unknown[0]!r}, only {listed(names[:_DRAWN])}, ..")
         drawn = [entry for entry, name in zip(entries, names, strict=True) if items is None or name in items]
-        drawn = drawn[:_DRAWN] if items is None else drawn
-        roles, steps = columns_of(self.predictor_.columns), 4 * self.predictor_.prediction_length
-        targets = () if roles.wide else roles.targets
-        return plot_forecasts(drawn, self._predicted(drawn), targets=targets, history=steps)
+        roles = columns_of(self.predictor_.columns)
+        return drawn[:most] if items is None else drawn, () if roles.wide else roles.targets
 
     def _fitted(self, name: str) -> pd.DataFrame:
         if not hasattr(self, "_data"):
