@@ -19,7 +19,7 @@ def heading(task: ForecastTask, what: str) -> str:
     from tsforecast.plots.style import measured  # with matplotlib, which tables do without
 
     named = measured(", ".join(task.targets[:3]), task.unit)
-    return f"{task.name}{f', {named}' if named else ''}: {what}"
+    return f"{task.name}{f', {named}' if named not in ('', task.name) else ''}: {what}"
 
 
 def write_table(table: pd.DataFrame, path: Path, index: bool = False) -> Path:

@@ -139,7 +139,7 @@ def _run(chosen: Evaluate, opened: Opened) -> int:
                 of_all = protocol == "rolling"  # the page has more series than pictures have
                 pasts, _ = instances((replace(task, entries=shown) if of_all else part).test(protocol))
                 forecasts[protocol] = list(predictor_for(protocol).predict(pasts, num_samples=chosen.num_samples))
-            page = drawn.page(task, evaluation, shown, forecasts["rolling"], opened.record)
+            page = drawn.page(task, evaluation, shown, forecasts["rolling"], opened.record, predictor.prediction_net)
             forecasts["rolling"] = [one for one in forecasts["rolling"] if str(one.item_id) in items]
             written += drawn.draw(report / "plots", part, forecasts, evaluation)
             written.append(page.save(report / PAGE))
