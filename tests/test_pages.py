@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from gluonts.model import QuantileForecast
 
@@ -145,6 +146,8 @@ def test_parts_anomalies_and_effects_have_their_pages(monkeypatch):
     for empty in (lambda: explain_page(parts[:0]), lambda: anomalies_page(steps[:0], rate=0.1)):
         with pytest.raises(ValueError, match="at least one series"):
             empty()
+    with pytest.raises(ValueError, match="keeps what its columns are, got a polars DataFrame: ask for it by data of"):
+        explain_page(pl.from_pandas(parts))
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")

@@ -63,8 +63,17 @@ def as_read(frame: pd.DataFrame, columns: Columns | None, cells: Cells | None = 
     return table
 
 
-def standard(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table that `as_read` made with `item_id` and `timestamp` again; any other as it is."""
+def standard(frame: Any) -> pd.DataFrame:
+    """Return a table that `as_read` made with `item_id` and `timestamp` again; any other as it is.
+
+    Raises:
+        ValueError: If it is none of pandas: only these keep what their columns are.
+    """
+    if not isinstance(frame, pd.DataFrame):
+        kind = f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
+        raise ValueError(
+            f"expected a frame of pandas, which keeps what its columns are, got a {kind}: ask for it by data of pandas"
+        )
     names = frame.attrs.get(_NAMES, {})
     found = frame.copy(deep=False)
     for own, given in names.items():

@@ -111,7 +111,7 @@ def forecasts_page(
     return Page(title, [Section("Forecasts", charts, shown=("80 %",)), *further], facts)
 
 
-def explain_page(frame: pd.DataFrame, *, title: str | None = None, facts: Sequence[str] = ()) -> Page:
+def explain_page(frame: Any, *, title: str | None = None, facts: Sequence[str] = ()) -> Page:
     """Return the page of the parts of forecasts: the whole above, and below it each part.
 
     Args:
@@ -144,7 +144,7 @@ def explain_page(frame: pd.DataFrame, *, title: str | None = None, facts: Sequen
 
 
 def anomalies_page(
-    frame: pd.DataFrame, *, rate: float, label: str = "", title: str | None = None, facts: Sequence[str] = ()
+    frame: Any, *, rate: float, label: str = "", title: str | None = None, facts: Sequence[str] = ()
 ) -> Page:
     """Return the page of anomalies: each series with its interval, and the rarity of every step below it.
 
@@ -230,7 +230,7 @@ def impact_page(found: Impact, *, level: float, title: str | None = None, facts:
     return Page(heading, [Section("Effects", charts, left=groups.ngroups - len(charts))], facts)
 
 
-def _rows(frame: pd.DataFrame) -> Any:
+def _rows(frame: Any) -> Any:
     frame = standard(frame)
     if frame.empty:
         raise ValueError("expected the rows of at least one series, got none")
