@@ -184,6 +184,8 @@ def test_what_is_wrong_is_said(trained, monkeypatch):
         explain(trained("gls"), after)
     with pytest.raises(ValueError, match="recent to be at least 1, got 0"):
         explain(predictor, after, recent=0)
+    with pytest.raises(ValueError, match="columns are those of a DataFrame, but the data are a list"):
+        explain(predictor, after, {"target": "sales"})
     monkeypatch.setattr(predictor.prediction_net, "data", replace(predictor.prediction_net.data, num_targets=2))
     with pytest.raises(ValueError, match="parts are those of one target, got 2"):
         explain(predictor, after)

@@ -67,7 +67,7 @@ def importance(
     """
     effects = curves_behind(predictor)
     horizon = predictor.prediction_length
-    entries, _ = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
+    entries, _ = predictor.read(data, columns)
     long = with_windows(predictor, entries, windows)
     names, rows = columns_of(predictor.columns).names_ahead(effects.num_covariates), []
     before = [_cut(entry, np.shape(entry["target"])[-1] - windows * horizon, 0) for entry in long]

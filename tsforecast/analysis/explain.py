@@ -70,7 +70,7 @@ def explain(
     histories = predictor.histories()
     histories.alone("parts are those")
     frames = []
-    entries, read = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
+    entries, read = predictor.read(data, columns)
     cells = {}
     for entry in entries:
         histories.check(entry, predictor.prediction_length)

@@ -86,7 +86,7 @@ def by_item(
         ValueError: If a series comes twice.
     """
     found: dict[str, Entry] = {}
-    entries, read = predictor.read(data, columns if isinstance(data, pd.DataFrame) else None)
+    entries, read = predictor.read(data, columns)
     for number, entry in enumerate(entries):
         item = str(entry.get("item_id", number))
         if item in found:
