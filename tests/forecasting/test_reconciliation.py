@@ -1,12 +1,14 @@
 """Conditioning on sums: beside the formula of MinT, our own Gaussian, and Nixtla's hierarchicalforecast where it is."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 
 from tsforecast.core import Gaussian, LinearGaussian
-from tsforecast.forecasting.reconciliation import Correlation, SumConditioning, shrunk, unshrunk
+from tsforecast.forecasting.reconciliation import Correlation, SumConditioning, shrinkage, shrunk, unshrunk
 
 SUMS = np.array([[1.0, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 0, 0]])
 NODES = np.concatenate([SUMS, np.eye(5)])
@@ -84,6 +86,17 @@ def test_the_shrunk_correlation_is_that_of_schaefer_and_strimmer(residuals):
     expected = (1 - share) * np.corrcoef(residuals) + share * np.eye(9)
     np.testing.assert_allclose(_dense(np.ones(9), correlation), expected, atol=1e-8)
     np.testing.assert_allclose(deviations, residuals.std(1, ddof=1))
+
+
+def test_the_share_of_a_few_rows_of_many_values_takes_no_memory():
+    """As of the steps of a horizon, over all windows of all series: among the values there are 16 million pairs."""
+    rows = np.random.default_rng(0).normal(size=(4, 4000)) + np.random.default_rng(1).normal(size=4000)
+    tracemalloc.start()
+    share = shrinkage(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * rows.nbytes
+    assert 0 < share < 0.01
 
 
 def test_draws_have_the_correlation(residuals):

@@ -55,7 +55,9 @@ def shrinkage(residuals: Array) -> float:
     """Return the share of correlations to leave out: it minimises the squared error (Schaefer and Strimmer 2005)."""
     deviations, scores = _standardised(residuals)
     times = residuals.shape[1]
-    among = np.square(scores.T @ scores).sum() / times**2 - (deviations > 0).sum()
+    # Products of rows and of columns have one sum of squares; those of the longer side would fill the memory.
+    products = scores @ scores.T if len(scores) < times else scores.T @ scores
+    among = np.square(products).sum() / times**2 - (deviations > 0).sum()
     fourth = (np.square(np.square(scores).sum(0)) - np.square(np.square(scores)).sum(0)).sum()
     variance = (fourth - times * among) / (times * (times - 1))
     return float(np.clip(variance / among, 0.0, 1.0)) if among > 0 else 1.0
