@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tsforecast.data.calendar.frequency import calendar_unit, default_season
+from tsforecast.data.low_counts import are_mostly_low
 from tsforecast.data.past import PAST
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.counts import are_mostly_low
 from tsforecast.forecasting.direct import SHARE, has_days, is_long
 from tsforecast.forecasting.lengths import (
     INDEPENDENT,

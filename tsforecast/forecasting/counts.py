@@ -4,7 +4,7 @@ A Gaussian behind a transformation has the quantiles of such counts, but neither
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from tsforecast.data.effects.link import moved
+from tsforecast.data.low_counts import are_low
 
 Array = NDArray[np.float64]
 
-_LOW = 10.0  # mean, below which whole numbers are low counts
-_LEAST, _LATEST = 10, 1000  # values that are conditioned on
+NAME = "counts"  # in a mixture
+_LATEST = 1000  # values that are conditioned on
 _DISCOUNTS = np.array([1.0, 0.995, 0.98, 0.95, 0.88, 0.7])
 _NOISES = np.array([0.2, 0.5, 1.0, 2.0, 5.0, np.inf])  # from lumps to a Poisson distribution
 _RATE, _FACTOR = 0.5, 8.0  # shapes of priors: of a rate, about the mean of its series, and of a factor, about 1
@@ -26,17 +27,6 @@ _PATHS = 400
 _ROUNDED = 1e-6  # that counts may differ by from whole numbers, when effects have been given back
 _EXPOSED = 100.0  # times as much or as little as without covariates, at most
 _SMALL = 1e-3  # mean of nothing but zeros; the least shape of a beta distribution
-
-
-def are_low(values: NDArray[Any]) -> bool:
-    """Return whether values, (..., time) with NaN where missing, are whole numbers from 0 on with a mean below 10."""
-    seen = values[np.isfinite(values)]
-    return len(seen) >= _LEAST and bool((seen >= 0).all() and (seen % 1 == 0).all() and seen.mean() < _LOW)
-
-
-def are_mostly_low(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether most series are low counts."""
-    return 2 * sum(are_low(entry["target"]) for entry in entries) > len(entries)
 
 
 def count_paths(values: Array, horizon: int, season: int, exposure: Array | None = None) -> Array:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from tsforecast.data.low_counts import are_mostly_low
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.counts import are_mostly_low
 from tsforecast.forecasting.direct import has_days, is_long
 from tsforecast.forecasting.effect_choice import chosen_effects
 from tsforecast.forecasting.lengths import bank_learns

@@ -45,7 +45,6 @@ _NARROWED = 0.85  # errors: a mixture of forecasts that differ is wider than eac
 _CURVED = 1000  # origins that a curved function is fitted to, at most
 _PARTS = 20  # of the distribution of errors, as components of a mixture
 NAME = "regression on "  # days or blocks, as the name of a model
-_COUNTS = "counts"
 
 
 @dataclass(frozen=True)
@@ -246,7 +245,7 @@ class Directs:
                 shares[:, row] = torch.tensor([1 - self.share, self.share]).log()
         log_weight[shares[1].isinf(), 0] = 0.0
         kind = next(one.kind for series in self.found for one in series or ())
-        name = kind if kind == _COUNTS else NAME + (self.turn if kind == "days" else kind)
+        name = kind if kind == counts.NAME else NAME + (self.turn if kind == "days" else kind)
         direct = Marginals(log_weight, mean, deviation, unit, ("none",) * _PARTS, marginals.clip)
         return replace(Marginals.pooled([marginals, direct], shares, ("", name)), bounds=marginals.bounds)
 
@@ -267,7 +266,7 @@ class Directs:
 
 def is_direct(name: str) -> bool:
     """Return whether a name in a mixture is that of direct forecasts."""
-    return name == _COUNTS or name.startswith(NAME)
+    return name == counts.NAME or name.startswith(NAME)
 
 
 def _of_window(
@@ -293,4 +292,4 @@ def _regressions(values: Array, window: dict[str, Any], horizon: int, day: int) 
 def _counts(values: Array, window: dict[str, Any], horizon: int, season: int) -> list[Direct | None]:
     """Return paths of each target of low counts, as forecasts of nothing and their errors."""
     found = counts.of_window(values, window, horizon, season)
-    return [None if x is None else Direct(np.zeros(horizon), x, (x.min(), x.max()), _COUNTS) for x in found]
+    return [None if x is None else Direct(np.zeros(horizon), x, (x.min(), x.max()), counts.NAME) for x in found]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.data.effects.taken import Taken
+from tsforecast.forecasting import counts
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.transformations import transformation_of
 
@@ -60,14 +61,15 @@ class BatchMarginals:
 
     @cached_property
     def mean(self) -> NDArray[np.float64]:
-        """Return means (series, horizon, target) in the units of the data.
+        """Return means (series, horizon, target) in the units of the data, those of low counts by models of counts.
 
         Behind effects of covariates they are integrals over each component of a mixture.
         """
-        if self.taken is None:
-            return np.ldexp(self.marginals.expectation().numpy(), self.exponents[:, None])
-        weight, taken = self.marginals.log_weight.softmax(1), self.taken
-        means = self.marginals.means_of(
+        marginals, taken = _of_counts(self.marginals), self.taken
+        if taken is None:
+            return np.ldexp(marginals.expectation().numpy(), self.exponents[:, None])
+        weight = marginals.log_weight.softmax(1)
+        means = marginals.means_of(
             lambda x: torch.from_numpy(taken.restored(np.ldexp(x.double().numpy(), self.exponents[:, None])))
         )
         weight = weight if weight.ndim == 3 else weight.unsqueeze(-1)
@@ -98,6 +100,20 @@ class BatchMarginals:
         own = {field.name: getattr(self.marginals, field.name) for field in fields(self.marginals)}
         arrays = {name: x.numpy() if isinstance(x, torch.Tensor) else x for name, x in own.items()}
         return _rebuilt, (arrays, self.exponents, self.taken)
+
+
+def _of_counts(marginals: Marginals) -> Marginals:
+    """Return the distributions with models of counts alone, in series that have some.
+
+    A Gaussian whose negative part counts as zero has far too large a mean where most values are zero.
+    """
+    if counts.NAME not in marginals.names:
+        return marginals
+    others = torch.tensor([name != counts.NAME for name in marginals.names])
+    weight = marginals.log_weight
+    alone = weight.masked_fill(others.reshape(-1, *[1] * (weight.ndim - 2)), -torch.inf)
+    has_some = alone.isfinite().any(1, keepdim=True)
+    return replace(marginals, log_weight=torch.where(has_some, alone, weight).log_softmax(1))
 
 
 def widened(marginals: Marginals, taken: Taken | None, exponents: NDArray[np.int64]) -> Marginals:

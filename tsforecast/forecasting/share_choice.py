@@ -9,8 +9,8 @@ from gluonts.model.forecast import Forecast
 from numpy.typing import NDArray
 
 from tsforecast.data.calendar.frequency import default_season
+from tsforecast.data.low_counts import are_low
 from tsforecast.data.task import ForecastTask
-from tsforecast.forecasting.counts import are_low
 from tsforecast.forecasting.direct import SHARE, has_days, is_direct, is_long
 from tsforecast.forecasting.exact import ExactForecast
 from tsforecast.forecasting.predictor import StateSpacePredictor

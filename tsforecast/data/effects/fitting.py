@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tsforecast.data.calendar.frequency import default_season, steps_per_day
+from tsforecast.data.calendar.frequency import default_season, has_clock, steps_per_day
 from tsforecast.data.checks import as_numbers
 from tsforecast.data.effects.basis import Basis, basis_of
 from tsforecast.data.effects.calendar import DAYS_OF_YEAR, calendar_groups, periods
+from tsforecast.data.effects.count_response import BEND
 from tsforecast.data.effects.effects import COVARIATES, Effects, name_of, size_of
 from tsforecast.data.effects.link import BENDS, linked, log_slope
-from tsforecast.data.effects.regression import Fit, differences, fit
+from tsforecast.data.effects.regression import Fit, differences, differences_of_counts, fit, fit_counts
 from tsforecast.data.effects.screening import Evidence, useless
+from tsforecast.data.low_counts import are_mostly_low
 
 log = logging.getLogger(__name__)
 
@@ -95,17 +97,29 @@ class _Sample:
     owners: list[frozenset[int]]  # the covariates that the columns of each group are made of
     firsts: list[int]  # the time of the first step of each series
     events: frozenset[int]  # covariates of two values
+    are_counts: bool  # low ones, whose mean has effects on its logarithm
 
     def on_scale(self, bend: float, last: int) -> tuple[list[Array], list[Array]]:
         """Return columns and targets of the last steps of each series, on a scale."""
-        pairs = zip(self.targets, self.sizes, strict=True)
-        values = [linked(target[-last:], bend, size) for target, size in pairs]
+        values = [target[-last:] for target in self.targets]
+        if not self.are_counts:
+            values = [linked(target, bend, size) for target, size in zip(values, self.sizes, strict=True)]
         return [own[-last:] for own in self.columns], values
 
     def fit(self, bend: float, last: int, rounds: int, own: bool = True) -> Fit:
         """Return the fit to these, in which coefficients differ from series to series or not."""
         columns, targets = self.on_scale(bend, last)
-        return fit(columns, targets, self.groups, self.lags, rounds, self.own if own and len(columns) > 1 else None)
+        differ = self.own if own and len(columns) > 1 else None
+        if self.are_counts:
+            return fit_counts(columns, targets, self.groups, rounds, differ)
+        return fit(columns, targets, self.groups, self.lags, rounds, differ)
+
+    def differences(self, bend: float, last: int, found: Fit) -> Array:
+        """Return what coefficients of each series differ by, (series, column)."""
+        columns, targets = self.on_scale(bend, last)
+        if self.are_counts:
+            return differences_of_counts(columns, targets, found, _ROUNDS // 2)
+        return differences(columns, targets, self.lags, found)
 
     @property
     def own(self) -> NDArray[np.bool_]:
@@ -121,6 +135,9 @@ class _Sample:
         """
         columns, targets = self.on_scale(bend, last)
         starts = [first + len(own) - len(y) for first, own, y in zip(self.firsts, self.targets, targets, strict=True)]
+        if self.are_counts:
+            evidence = Evidence.of_counts(columns, targets, found, starts)
+            return useless([evidence], self.groups, self.owners, self.events)
         dropped = useless(
             [Evidence.of(columns, targets, self.lags, found, starts)], self.groups, self.owners, self.events
         )
@@ -157,22 +174,25 @@ def _fitted(
         log.info("effects of covariates: %d of %d series, %d steps at most", len(some), len(entries), last)
     names = {name: size for entry, size in zip(entries, sizes, strict=True) if (name := name_of(entry))}
     lowest = 0.0 if min(np.nanmin(target) for target in targets) >= 0 else -np.inf
+    are_counts = are_mostly_low(entries) and not has_clock(freq)
     yearly = max(map(len, targets)) > DAYS_OF_YEAR * steps_per_day(freq)
     while basis.signals:
-        sample = _sample(basis, [entries[k] for k in some], [sizes[k] for k in some], last, yearly)
+        sample = _sample(basis, [entries[k] for k in some], [sizes[k] for k in some], last, yearly, are_counts)
         recent = max(_CHOOSING // len(some), min(last, 4 * max(sample.lags)))
-        scale = max(BENDS, key=lambda one: sample.log_density(one, recent)) if bend is None else bend
+        scale = bend or BEND
+        if bend is None and not sample.are_counts:
+            scale = max(BENDS, key=lambda one: sample.log_density(one, recent))
         found, width = sample.fit(scale, last, _ROUNDS), basis.width
         dropped = set() if given else sample.useless(scale, last, found)
         if dropped:
             kept = sorted({one.column for one in basis.signals} - dropped)
             basis = basis_of(covariates, freq, kept) or replace(basis, signals=(), pairs=())
             continue
-        spreads, own = sample.units[1, :width], dict[str, Array]()
+        spreads, own = sample.units[1, :width] / (scale if sample.are_counts else 1.0), dict[str, Array]()
         for begin in range(0, len(entries) * bool(found.own[:width].any()), _MOST):
             chunk = slice(begin, begin + _MOST)
-            part = _sample(basis, entries[chunk], sizes[chunk], last, yearly, sample.units)
-            more = differences(*part.on_scale(scale, last), sample.lags, found)[:, :width] / spreads
+            part = _sample(basis, entries[chunk], sizes[chunk], last, yearly, are_counts, sample.units)
+            more = part.differences(scale, last, found)[:, :width] / spreads
             pairs = zip(entries[chunk], more, strict=True)
             own |= {name: one for entry, one in pairs if (name := name_of(entry))}  # series without a name share all
         coefficients, columns = found.coefficients[:width] / spreads, np.concatenate(sample.columns)[:, :width]
@@ -193,7 +213,13 @@ def _steps(basis: Basis, series: int) -> int:
 
 
 def _sample(
-    basis: Basis, entries: list[dict[str, Any]], sizes: list[float], last: int, yearly: bool, units: Array | None = None
+    basis: Basis,
+    entries: list[dict[str, Any]],
+    sizes: list[float],
+    last: int,
+    yearly: bool,
+    are_counts: bool,
+    units: Array | None = None,
 ) -> _Sample:
     """Return the columns of a basis beside the last values of each series; their own units where None."""
     parts, owners, widths, targets, firsts = (
@@ -220,7 +246,7 @@ def _sample(
     lags = _lags(basis.freq, max(map(len, targets)))
     values = np.concatenate([_covariates(entry) for entry in entries])
     events = frozenset(k for k, one in enumerate(values.T) if np.isin(one, [one.min(), one.max()]).all())
-    return _Sample(columns, targets, sizes, places, lags, units, owners, firsts, events)
+    return _Sample(columns, targets, sizes, places, lags, units, owners, firsts, events, are_counts)
 
 
 def _factor(covariance: Array, columns: Array) -> Array:

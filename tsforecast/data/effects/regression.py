@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tsforecast.data.effects.count_response import working
 from tsforecast.data.effects.errors import (
     DEGREES,
     Indices,
@@ -124,7 +125,21 @@ def fit(
     together = np.concatenate(errors)
     spread = np.log(scales).repeat([len(one) for one in errors])
     density = log_t(together / scale) - np.log(scale) - spread
-    return search.fit(together, scale, float(density.mean()), rhythm)
+    return search.fit(len(together), _variance(together, scale, size), scale, float(density.mean()), rhythm)
+
+
+def fit_counts(
+    columns: list[Matrix], counts: list[Matrix], groups: Indices, rounds: int, own: NDArray[np.bool_] | None = None
+) -> Fit:
+    """Return the posterior mean of coefficients of the logarithm of the mean of counts; see `working` and `fit`."""
+    search = _Search(1.0, groups, np.zeros(0, np.int64) if own is None else np.flatnonzero(own), len(columns))
+    for step in range(rounds):
+        search.parts = working(columns, counts, search.coefficients + search.differences)
+        search.weights = [np.ones(len(part.values)) for part in search.parts]
+        search.sums = _Sums.of(search.parts, search.weights, search.own)
+        for _ in range(_SHRINKAGES if step else 1):
+            search.improve()
+    return search.fit(round(search.sums.weight), search.variance, 1.0, np.nan, np.zeros(0))
 
 
 class _Search:
@@ -158,34 +173,29 @@ class _Search:
         second = self.differences[:, self.own] ** 2 + np.diagonal(inner, axis1=1, axis2=2)
         self.spread = _deviations(second.mean(0), self.groups[self.own])
 
-    def fit(self, errors: Matrix, scale: float, log_density: float, rhythm: Matrix) -> Fit:
-        """Return the fit, given errors in units of each series' scale, the scale of all, and autoregression."""
+    def fit(self, count: int, variance: float, scale: float, log_density: float, rhythm: Matrix) -> Fit:
+        """Return the fit, given number and variance of errors, the scale of all, and autoregression."""
         used, own = self.common > _LEAST * self.size, np.zeros(len(self.groups))
         own[self.own] = np.where(self.spread > _LEAST * self.size, self.differ, 0.0)
         kept = used | (own > 0)
-        covariance = np.where(kept[:, None] & kept, self._covariance(errors, scale), 0.0)
+        covariance = np.where(kept[:, None] & kept, self._covariance(count, variance), 0.0)
         coefficients, prior = np.where(used, self.coefficients, 0.0), np.where(used, self.prior, 0.0)
         deviations = np.zeros(self.groups.max() + 1)
         deviations[self.groups] = self.common / self.size
         ratio = self.variance / scale**2
         return Fit(coefficients, covariance, deviations, prior, own, log_density, rhythm, scale, ratio)
 
-    def _covariance(self, errors: Matrix, scale: float) -> Matrix:
+    def _covariance(self, count: int, variance: float) -> Matrix:
         """Return the covariance of the coefficients of a series given the data, on average.
 
-        The variance of errors is that of an estimate by weights (Huber 1981), with degrees of freedom for coefficients:
-        E psi^2 / (E psi')^2, where psi is the error times its weight.
+        The variance of errors gets degrees of freedom for coefficients.
         """
-        squares = (errors / scale) ** 2
-        moved = (DEGREES + 1) * errors / (DEGREES + squares)
-        slope = ((DEGREES + 1) * (DEGREES - squares) / (DEGREES + squares) ** 2).mean()
-        sums = self.sums.times(len(errors) / self.sums.weight)
-        variance = max(float((moved**2).mean() / max(slope, 0.1) ** 2), 1e-24 * self.size**2)
+        sums = self.sums.times(count / self.sums.weight)
         inner = sums.inner(self.differ, variance)
         scatter, _ = sums.marginal(inner, variance)
         common = given(self.prior, scatter, variance)
         fitted = ((common * scatter).sum() + (inner * sums.cross[:, :, self.own]).sum()) / variance
-        variance *= len(errors) / max(len(errors) - fitted, 1.0)
+        variance *= count / max(count - fitted, 1.0)
         inner = sums.inner(self.differ, variance)
         scatter, _ = sums.marginal(inner, variance)
         common = given(self.prior, scatter, variance)
@@ -198,6 +208,17 @@ class _Search:
             gain[self.own] -= one @ cross / variance
             found += gain @ common @ gain.T / len(inner)
         return found
+
+
+def _variance(errors: Matrix, scale: float, size: float) -> float:
+    """Return the variance of errors that an estimate by weights has (Huber 1981).
+
+    It is E psi^2 / (E psi')^2, where psi is the error times its weight.
+    """
+    squares = (errors / scale) ** 2
+    moved = (DEGREES + 1) * errors / (DEGREES + squares)
+    slope = ((DEGREES + 1) * (DEGREES - squares) / (DEGREES + squares) ** 2).mean()
+    return max(float((moved**2).mean() / max(slope, 0.1) ** 2), 1e-24 * size**2)
 
 
 def given(prior: Matrix, scatter: Matrix, variance: float) -> Matrix:
@@ -233,7 +254,21 @@ def differences(columns: list[Matrix], targets: list[Matrix], lags: tuple[int, .
     errors = [part.values - part.rows @ found.coefficients for part in parts]
     scales, _ = scales_of(errors, found.scale)
     parts = divided(parts, scales)
-    weights = [weights_of(one / by / found.scale) for one, by in zip(errors, scales, strict=True)]
+    return _differences(
+        parts, [weights_of(one / by / found.scale) for one, by in zip(errors, scales, strict=True)], found
+    )
+
+
+def differences_of_counts(columns: list[Matrix], counts: list[Matrix], found: Fit, rounds: int) -> Matrix:
+    """Return the differences of series from shared coefficients of counts; see `differences`."""
+    each = np.zeros((len(columns), len(found.coefficients)))
+    for _ in range(rounds):
+        parts = working(columns, counts, found.coefficients + each)
+        each = _differences(parts, [np.ones(len(part.values)) for part in parts], found)
+    return each
+
+
+def _differences(parts: list[Part], weights: list[Matrix], found: Fit) -> Matrix:
     own = np.flatnonzero(found.own)
     sums, variance = _Sums.of(parts, weights, own), found.variance * found.scale**2
     return sums.differences(found.coefficients, sums.inner(found.own[own], variance), variance)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tsforecast.data.effects.errors import Matrix, divided, log_t, scales_of, weights_of, without_rhythm
+from tsforecast.data.effects.count_response import working
+from tsforecast.data.effects.errors import Matrix, Part, divided, log_t, scales_of, weights_of, without_rhythm
 from tsforecast.data.effects.regression import Fit, given
 
 _BLOCKS = 10  # of steps, one behind the other
@@ -24,7 +25,8 @@ class Block:
 
     rows: Matrix  # the columns less what earlier steps say of them, (time, column)
     values: Matrix  # the targets likewise, (time,)
-    scale: float  # of the errors' t distribution
+    scale: float  # of the errors' distribution
+    is_normal: bool  # whether it is normal, else t
     mean: Matrix  # of the coefficients given the blocks before; 0 for columns that are dropped
     cov: Matrix  # of these; 0 likewise
 
@@ -43,7 +45,8 @@ class Block:
     @property
     def loss(self) -> float:
         """Return the negative log-density of the block but for a constant."""
-        return -float(log_t((self.values - self.rows @ self.mean) / self.scale).sum())
+        errors = (self.values - self.rows @ self.mean) / self.scale
+        return float(0.5 * errors @ errors if self.is_normal else -log_t(errors).sum())
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class Evidence:
     values: Matrix  # the targets likewise, (row,)
     steps: NDArray[np.int64]  # the time of each
     weights: Matrix  # of each, by the inverse of the errors' variance
-    scale: float  # of the errors' t distribution
+    scale: float  # of the errors' distribution
+    is_normal: bool  # whether it is normal, else t
     prior: Matrix  # deviation of the coefficients
 
     @classmethod
@@ -66,14 +70,19 @@ class Evidence:
         parts = without_rhythm(columns, centred, found.rhythm, lags)
         errors = [part.values - part.rows @ found.coefficients for part in parts]
         scales, scale = scales_of(errors, found.scale)
-        parts = divided(parts, scales)
-        steps = np.concatenate([part.steps + start for part, start in zip(parts, starts, strict=True)])
-        order = np.argsort(steps, kind="stable")
-        rows, values = (np.concatenate(x)[order] for x in ([x.rows for x in parts], [x.values for x in parts]))
+        rows, values, steps = _in_time(divided(parts, scales), starts)
         errors = values - rows @ found.coefficients
         weights = weights_of(errors / scale)
         weights /= max(float(weights @ errors**2 / weights.sum()), scale**2 * 1e-12)
-        return cls(rows, values, steps[order], weights, scale, found.prior)
+        return cls(rows, values, steps, weights, scale, False, found.prior)
+
+    @classmethod
+    def of_counts(cls, columns: list[Matrix], counts: list[Matrix], found: Fit, starts: Sequence[int]) -> "Evidence":
+        """Return that of counts, near the coefficients that were found for all series."""
+        each = np.broadcast_to(found.coefficients, (len(columns), len(found.coefficients)))
+        rows, values, steps = _in_time(working(columns, counts, each), starts)
+        weights = np.full(len(values), 1 / found.variance)
+        return cls(rows, values, steps, weights, found.variance**0.5, True, found.prior)
 
     def blocks(self, edges: NDArray[np.int64]) -> list[Block]:
         """Return the blocks between rows."""
@@ -81,7 +90,7 @@ class Evidence:
         scatter, moment = np.zeros((len(prior), len(prior))), np.zeros(len(prior))
         for some in np.split(np.arange(len(self.rows)), edges):
             cov = given(prior, scatter, 1.0)
-            blocks.append(Block(self.rows[some], self.values[some], self.scale, cov @ moment, cov))
+            blocks.append(Block(self.rows[some], self.values[some], self.scale, self.is_normal, cov @ moment, cov))
             weighted = (self.rows[some] * self.weights[some, None]).T
             scatter, moment = scatter + weighted @ self.rows[some], moment + weighted @ self.values[some]
         return blocks
@@ -105,6 +114,14 @@ class Evidence:
     def _whole(self, places: Matrix | NDArray[np.int64]) -> NDArray[np.int64]:
         begins = np.flatnonzero(np.diff(self.steps, prepend=self.steps[:1] - 1))
         return np.unique(begins[np.minimum(np.searchsorted(begins, places), len(begins) - 1)])
+
+
+def _in_time(parts: list[Part], starts: Sequence[int]) -> tuple[Matrix, Matrix, NDArray[np.int64]]:
+    """Return rows, values and steps of series, each of which begins with a step, in the order of time."""
+    steps = np.concatenate([part.steps + start for part, start in zip(parts, starts, strict=True)])
+    order = np.argsort(steps, kind="stable")
+    rows, values = (np.concatenate(x)[order] for x in ([x.rows for x in parts], [x.values for x in parts]))
+    return rows, values, steps[order]
 
 
 def useless(
