@@ -75,7 +75,7 @@ def serves(
             # A lazily negated tensor stores the numbers without their sign.
             if x.dtype is not expected or not x.is_cpu or x.is_neg():
                 return False
-            # Such tensors have no memory of their own, or a tangent that the program would drop.
+            # Tensors within a transform have no memory of their own, or a tangent that the program would drop.
             if transforms and (is_wrapped(x) or has_tangent(x)):
                 return False
     return True

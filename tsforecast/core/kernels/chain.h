@@ -52,7 +52,7 @@ template <class T> static int64_t chain_forward(const int64_t* sizes, void** p) 
         for (int i = 0; seen && i < k; ++i) {
           if (seen[i]) continue;
           clear(gain + i * np, np);
-          // Independent of all others with variance 1, so one factorisation serves any pattern.
+          // A masked row is independent of all others with variance 1, so one factorisation serves any pattern.
           for (int j = 0; j < k; ++j) s[i * kp + j] = s[j * kp + i] = i == j;
         }
         info[place] = factorise(k, s, inverse, kp);
@@ -159,7 +159,7 @@ template <class T> static int64_t chain_backward(const int64_t* sizes, void** p)
             for (int i = 0; i < k; ++i) rows_out[(place * k + i) * columns + j] = r[j * kp + i];
         if (T* to = into(1, t)) add_rows(to, s_bar, kp, k, k);
         if (T* to = into(2, t)) add_rows(to, g, np, k, n);
-        // What goes through the matrix: of gain H P (or H P Phi') and of its product with H'.
+        // The cotangent of the gain, H P or H P Phi', through its product with H', which is a part of S.
         clear(through, k * np);
         if (h.sparse) {
           for (int e = 0; e < h.count; ++e)

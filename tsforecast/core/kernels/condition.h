@@ -47,7 +47,7 @@ template <class T> struct Update {
     apply_transposed(k, n, w, np, z, row);
     for (int j = 0; j < n; ++j) mean_out[j] = m[j] + row[j];
   }
-  // Of the cotangents of mean and covariance: those of cross (g) and residual (r), and K, from which that of the
+  // From the cotangents of mean and covariance: those of cross (g) and residual (r), and K, from which that of the
   // covariance of b follows. Begins with what z_bar and K already hold.
   void cotangents(const T* mean_bar, const T* cov_bar) {
     clear(w_bar, k * np);

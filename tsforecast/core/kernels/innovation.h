@@ -124,8 +124,8 @@ template <class T> INLINE T sum_of(Vector<T> x) {
   return total;
 }
 
-// Rows of a known number of vectors are unrolled (VECTORS 0: any number). The numbers of a series are NaN from the step on
-// whose variance is not positive. Returns -1 where a position is none of its season's.
+// Rows of a known number of vectors are unrolled (VECTORS 0: any number). From a step on whose variance is not positive,
+// the numbers of a series are NaN. Returns -1 where a position is none of its season's.
 template <class T, int VECTORS> static int64_t filter_innovation(const Innovation<T>& c, void** p) {
   const int n = c.n, np = VECTORS ? VECTORS * width<T> : c.np, threads = c.threads;
   const int64_t count = c.count, size = c.tape_size();
@@ -241,8 +241,8 @@ template <class T, int VECTORS> static int64_t innovation_cotangents(const Innov
           std::memcpy(w, kept, sizeof(T) * n);
           // u = G w, then the cotangents of w and z, and by them those of P h, the variance and the residual
           Vector<T> along = {}, across = {};
-          for (int v = 0; v < np; v += width<T>) {  // two sums: each addition waits for the one before
-            Vector<T> even = {}, odd = {};
+          for (int v = 0; v < np; v += width<T>) {
+            Vector<T> even = {}, odd = {};  // two sums: in a single one each addition would wait for the one before
             int i = 0;
             for (; i + 2 <= n; i += 2) {
               even += splat<T>(w[i]) * load(G + i * np + v);

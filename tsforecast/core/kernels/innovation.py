@@ -111,7 +111,7 @@ class _Cotangents(torch.autograd.Function):
         grads = [values.new_zeros(s) if need else None for s, need in zip(shapes, (True, *needs[1:]), strict=True)]
         call("innovation_backward", count, *_arguments(structure, inputs), tape, *bars, *grads)
         pairs = zip(grads, inputs, needs, strict=True)
-        # The program writes one for each series, also where they share a parameter.
+        # The program writes a cotangent for each series, also where they share a parameter.
         return tuple(None if g is None or x is None or not n else g.sum_to_size(x.shape) for g, x, n in pairs)
 
     @staticmethod

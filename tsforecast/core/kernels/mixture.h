@@ -10,7 +10,7 @@ typedef Vector<double> Row;
 typedef int64_t Bits __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t Halves __attribute__((vector_size(VECTOR_BYTES / 2)));
 
-// exp(x) between -708 and 708. Sums may be taken in any order, so no number is rounded by adding a large one.
+// exp(x) between -708 and 708. The compiler may reorder sums, so numbers are not rounded by adding a large one.
 INLINE Row exponential(Row x) {
   const Row end = splat(708.0);  // beyond it the exponent of a double overflows
   x = x < -end ? -end : x > end ? end : x;
@@ -194,7 +194,7 @@ struct Mixture {
       // Halley's factor is bounded: far from the root the curvature says little.
       const double step = error / rise, next = v - step / std::fmax(1 - step * bend, 0.5);
       const bool is_inside = next >= low && next <= high;
-      // The error of the next step is of its third power.
+      // The next error is of the order of the third power of this one.
       if (error == 0 || (std::fabs(error) < 1e-4 && is_inside)) return error == 0 ? v : next;
       if (high - low <= 4 * std::numeric_limits<double>::epsilon() * (std::fabs(low) + std::fabs(high))) return v;
       // Halved by order of magnitude, since ends may be 1e300 apart.

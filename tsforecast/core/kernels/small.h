@@ -130,7 +130,7 @@ template <class T> INLINE void axpy(T* to, T x, const T* from, int end) {  // of
 template <class T> INLINE void apply_transposed(int rows, int columns, const T* a, int ld, const T* x, T* y) {
   const int end = padded<T>(columns);
   for (int j = 0; j < end; j += width<T>) {
-    Vector<T> even = {}, odd = {};  // two sums: each addition waits for the one before
+    Vector<T> even = {}, odd = {};  // two sums: in a single one each addition would wait for the one before
     int i = 0;
     for (; i + 2 <= rows; i += 2) {
       even += splat<T>(x[i]) * load(a + i * ld + j);

@@ -165,7 +165,7 @@ template <class T> static int64_t structural_backward(const int64_t* sizes, void
       clear(c_bar, np);
       if (seen[b]) {
         const T root = 1 / std::sqrt(now.v), z = residual[b] * root, bar = log_bar ? log_bar[b] : 0;
-        apply_transposed(n, n, g, np, now.c, w_bar);  // (g + g') w, but for the root  // the root is multiplied in below
+        apply_transposed(n, n, g, np, now.c, w_bar);  // with `row` (g + g') w, times the root below
         apply(n, n, g, np, now.c, row);
         T z_bar = -bar * z, both = 0;
         for (int j = 0; j < n; ++j) {
@@ -188,7 +188,7 @@ template <class T> static int64_t structural_backward(const int64_t* sizes, void
         axpy<T>(g + i * np, T(0.5) * now.h[i], c_bar, np);
       }
       for (int i = 0; i < n; ++i) q_out[b * n + i] = g[i * np + i];
-      // Of A: (g + g') A P.
+      // The cotangent of A is (g + g') A P.
       a.left(now.prior, now.x, false);
       if (d_out) {
         a.right(now.prior, y, true);
