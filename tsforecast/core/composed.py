@@ -239,7 +239,7 @@ def _in_full(blocks: Blocks, size: int) -> Blocks:
     transition = eye if blocks.transition is None else _square(blocks.transition)
     drift = matrix.new_zeros(1, size) if blocks.state_offset is None else blocks.state_offset
     offset, noise = blocks.offset, blocks.noise
-    if cross is None:  # the rows see the state after the move: written for the state before
+    if cross is None:  # the rows read the state after the move; rewritten for the state before it
         cross = matrix @ state_noise
         offset, noise = offset + matvec(matrix, drift), noise + cross @ matrix.mT  # the noise of the state is seen, too
         matrix = matrix @ transition
@@ -266,7 +266,7 @@ def _spread(blocks: Blocks, out: int) -> Blocks:
 
 def _aligned(*all_blocks: Blocks) -> dict[str, list[Tensor]]:
     """Return the tensors of some blocks by name, with as many batch dimensions."""
-    # Vectors, and else matrices.
+    # Offsets are vectors, all others matrices.
     event = {field.name: 1 if "offset" in field.name else 2 for field in dataclasses.fields(Blocks)}
     parts = {name: [getattr(blocks, name) for blocks in all_blocks] for name in event}
     lead = max(x.ndim - event[name] for name, part in parts.items() for x in part)

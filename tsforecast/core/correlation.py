@@ -42,7 +42,7 @@ class Correlation:
         size = (errors * known).square().sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp_min(1)
         errors = errors * (size / _FAR**2).clamp_min(1.0).rsqrt()
         steps = torch.arange(len(errors) + 1, device=errors.device, dtype=errors.dtype)
-        age = steps.unsqueeze(1) - 1 - steps[:-1]  # of a step, behind so many
+        age = steps.unsqueeze(1) - 1 - steps[:-1]  # [t, s]: of the error of step s before step t
         share = torch.where(age >= 0, (-age / _MEMORY).exp(), 0.0)  # a step does not know its own error
         kept = (-steps / _MEMORY).exp()[:, None, None, None]  # of the sums before these steps
         sums = [torch.einsum("tis,tjs->tsij", x, x) for x in (errors * known, known)]
@@ -57,7 +57,7 @@ class Correlation:
         found = mean * scale.unsqueeze(-1) * scale.unsqueeze(-2) * self.weight / (self.weight + count + 1)
         eye = torch.eye(count, dtype=found.dtype, device=found.device)
         found = torch.where(eye > 0, eye, found.clamp(-1.0, 1.0))
-        values, vectors = torch.linalg.eigh(found)  # pairs of targets may come from different steps
+        values, vectors = torch.linalg.eigh(found)  # negative, perhaps, as pairs come from different steps
         found = (vectors * values.clamp_min(_LEAST).unsqueeze(-2)) @ vectors.mT
         scale = found.diagonal(dim1=-2, dim2=-1).rsqrt()  # raised eigenvalues took the diagonal off 1
         return found * scale.unsqueeze(-1) * scale.unsqueeze(-2)

@@ -135,7 +135,7 @@ def _step_back(
     # (I - K C)' Q (I - K C) + C' S^{-1} C by products of few columns: no product of two square matrices.
     crossed = learnt @ matrix
     information = symmetrise(later.cov - crossed - crossed.mT + matrix.mT @ precision @ matrix)
-    # Of what is missing: q and u have the covariances Q, D and -Q K.
+    # Moments of what is missing, by q and u: their covariances are Q and D, and -Q K between them.
     carried, beside = emission.matrix @ before.cov, among.cov * mask.unsqueeze(-2)
     smoothed = among.mean + matvec(carried, later.mean) + matvec(beside, u)
     both = carried @ later.cov @ (carried.mT - 2 * gain @ beside.mT) + beside @ precision @ beside.mT

@@ -16,7 +16,7 @@ from torch import Tensor
 from tsforecast.core.gaussian import Gaussian
 from tsforecast.core.linalg import LOG_2PI, NotPositiveDefiniteError, cholesky, log_det, matvec, solve_lower, symmetrise
 
-# Sources of which all subsets are compared.
+# The most sources of which all subsets are compared.
 MOST_SOURCES = 12
 
 
@@ -102,7 +102,7 @@ def reliabilities(
     odds, members = [], []
     for sound in itertools.product((False, True), repeat=count):
         size = sum(sound)
-        # That of one source is 0.
+        # One source alone shares nothing: exactly 0, without rounding.
         information = _information(list(itertools.compress(sources, sound)), shared) if size > 1 else nothing
         odds.append(size * math.log(reliable) + (count - size) * math.log1p(-reliable) + _last(information, sums))
         members.append(sound)

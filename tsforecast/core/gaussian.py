@@ -153,8 +153,7 @@ class Gaussian:
         gain = torch.linalg.solve_triangular(factor, self.cov.expand(shape), upper=False)
         white = solve_lower(factor, other.mean - self.mean)
         log_scale = -0.5 * (white.square().sum(-1) + log_det(factor) + white.shape[-1] * LOG_2PI)
-        # A - A (A + B)^{-1} A is V, and symmetric.
-        # No inverse of either covariance: both may be singular.
+        # A - A (A + B)^{-1} A is V, and symmetric; it needs no inverse of A or B, which may be singular.
         return Gaussian(self.mean + matvec(gain.mT, white), self.cov - gain.mT @ gain), log_scale
 
     def kl(self, other: "Gaussian") -> Float[Tensor, "*batch"]:

@@ -185,7 +185,7 @@ def _observe(
     if observed is not None:
         residual = torch.where(observed, residual, 0.0)  # a missing value may be any number
         matrix, among = mask_rows(matrix, among, observed)
-    # Again: the filter keeps moments, not factors.
+    # Factorised again, since the filter keeps moments, not factors.
     factor = cholesky(among, "the predictive covariance of an observation")
     white = torch.linalg.solve_triangular(factor, matrix, upper=False)
     return matvec(white.mT, solve_lower(factor, residual)), white.mT @ white

@@ -214,7 +214,7 @@ def _largest_singular_value(matrix: Float[Tensor, "*batch dim dim"]) -> Float[Te
     return (vector @ matrix.mT).norm(dim=-1, keepdim=True)
 
 
-# After which a singular value that is smaller by a part in a million is gone.
+# Squarings, after which a singular value that is smaller by a part in 100 000 is gone.
 _SQUARINGS = 20
 
 

@@ -20,7 +20,7 @@ MOST = 3  # outliers in a row that count as missing
 _FIRST = 20  # errors from which their size is learnt, before one can be an outlier
 _GAIN = 0.03  # of the mean square, once it has more errors
 _LARGEST = 9.0  # squared error that enters it, in mean squares: an outlier makes the next one no smaller
-_WIDEST = 1e6  # number of times that a covariance is added
+_WIDEST = 1e6  # number of times that a covariance is added, at most
 _LEAST = 1e-4  # mean square, at least: errors without a size are rounding
 
 
@@ -106,7 +106,7 @@ def outliers(
         more = value.new_zeros(value.shape[0])
         if bool(watch.has_changed.any()):
             wide = emission.marginal(transition.marginal(widened(belief, more + 1, again))).variance - among.variance
-            # As much as adds the square of the error to its predicted variance.
+            # The multiple of `again` that adds the square of the error to the predicted variance.
             wanted = errors.square() * among.variance / wide.clamp_min(torch.finfo(value.dtype).tiny)
             more = torch.where(watch.has_changed, torch.where(mask, wanted, 1.0).amax(-1).clamp(1.0, _WIDEST), 0.0)
             predicted = transition.marginal(widened(belief, more, again))

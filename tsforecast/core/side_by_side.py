@@ -25,7 +25,7 @@ def emitted_entries(parts: list[tuple[Tensor, Tensor | None]], like: Tensor) -> 
     position = beside([position for position, _ in parts], 1, max(position.ndim for position, _ in parts) - 1)
     if all(coefficient is None for _, coefficient in parts):
         return position, None
-    # Beside harmonics, others need their ones.
+    # Where some have coefficients, as harmonics do, those of the others are ones.
     given = [like.new_ones(where.shape[-1]) if coefficient is None else coefficient for where, coefficient in parts]
     return position, beside(given, 1, max(x.ndim for x in given) - 1)
 

@@ -163,7 +163,7 @@ class ISSM(AbstractLinearSystem):
 
     def marginals(self, prior: Gaussian, num_steps: int) -> Gaussian:
         """Return the moments of `predictive` for every step alone, by the compiled program where it serves."""
-        # Missing zeros: their errors are minus the forecasts.
+        # Zeros that are missing, so that their errors are minus the forecasts.
         nothing = prior.mean.new_zeros(num_steps, *[1] * len(prior.batch_shape), 1)
         found = self.errors(prior, nothing, torch.zeros_like(nothing, dtype=torch.bool))
         if found is None:

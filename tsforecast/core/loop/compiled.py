@@ -160,8 +160,8 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-# Of the last steps that were compiled, with the structure of their outputs.
+# Programs of the last steps that were compiled, each with the structure of its outputs.
 _PROGRAMS: OrderedDict[Any, tuple[Callable[..., Any], Any]] = OrderedDict()
 _MOST_PROGRAMS = 16
-# Bytes; what memory of its own begins at.
+# Bytes, at multiples of which a tensor with memory of its own begins.
 _ALIGNED = 16

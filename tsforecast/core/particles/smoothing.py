@@ -90,7 +90,7 @@ def smooth(
         if observed is None:
             auxiliaries.append(path.auxiliary)
             continue
-        # Where nothing was observed the filter's does not know what came later.
+        # Where nothing was observed, the filter's auxiliary does not know what came later.
         belief = map_tensors(lambda x, at=step: x[at], states.states)
         emitted = system.regime(path.switch, first + step).emission.marginal(belief).sample(generator=generator)
         auxiliaries.append(torch.where(observed[step].any(-1, keepdim=True), path.auxiliary, emitted))
@@ -120,7 +120,7 @@ def sample_given(
         num_particles: Particles of the filter, if there are fewer.
     """
     drawn, given = _drawn_given(system, particles, values, observed, num_samples, generator, first, num_particles)
-    # One for each path, which is a sample already.
+    # One state for each path: the paths are samples already.
     states = kalman.sample_posterior(*given, num_samples=1, generator=generator).squeeze(1)
     paths = []
     for step, (path, state) in enumerate(zip(drawn[1:], states, strict=True)):

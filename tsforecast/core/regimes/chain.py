@@ -79,7 +79,7 @@ def stationary(log_transition: Float[Tensor, "*batch regime regime"]) -> Float[T
     regimes = transition.shape[-1]
     eye = torch.eye(regimes, dtype=transition.dtype, device=transition.device)
     balance = (eye - transition).mT
-    # Its rows sum to zero: one of them gives way to the condition that probabilities sum to one.
+    # The sum of its rows is zero, so one gives way to the condition that probabilities sum to one.
     system = torch.cat([balance[..., :-1, :], torch.ones_like(balance[..., :1, :])], -2)
     solved, info = torch.linalg.solve_ex(system, eye[:, -1:].expand(*system.shape[:-1], 1))
     probabilities = solved.squeeze(-1)

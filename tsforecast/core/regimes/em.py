@@ -122,7 +122,7 @@ def expected(
     stages = model.stages
     density = (density - most).exp().repeat_interleave(stages, -1)
     transition = staged(model.log_transition, stages).exp()
-    # Of the chain itself: no free parameter.
+    # By default the chain's own stationary distribution, which is no free parameter.
     initial = stationary(model.log_transition) if model.initial is None else model.initial
     start = spread(initial, stages).exp()
     found = compiled.smooth(transition, density, start)

@@ -34,7 +34,7 @@ def staged(
     # A regime is left from its last stage alone, for a first one.
     ends = (stage == stages - 1).unsqueeze(1) & (stage == 0)
     every = log_transition[..., regime, :][..., regime]
-    # Log(1 - P_ii) as a sum keeps its digits.
+    # As a sum over the other regimes, log(1 - P_ii) keeps its digits.
     of_others = log_transition.masked_fill(torch.eye(regimes, dtype=torch.bool, device=device), _NEVER)
     leave = torch.logsumexp(of_others, -1)[..., regime, None]
     found = torch.where(same & (moved == 0), every, torch.where(same & (moved == 1), leave, _NEVER))
