@@ -88,7 +88,7 @@ class ConjugateRegression(AbstractLearner[NormalInverseGamma]):
         energy = keep * (belief.rate + 0.5 * belief.mean @ linear[0])
         energy = energy + (1 - keep) * (self.rate + 0.5 * self.mean @ linear[1])
         shape = keep * belief.shape + (1 - keep) * self.shape
-        # B, out of the natural parameter b + m' Lambda m / 2.
+        # The rate is b, out of the natural parameter b + m' Lambda m / 2.
         return NormalInverseGamma(mean, cov, shape, energy - 0.5 * mean @ precision @ mean)
 
     def predict(self, belief: NormalInverseGamma, inputs: Float[Tensor, "point feature"]) -> Distribution:

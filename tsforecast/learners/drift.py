@@ -12,7 +12,7 @@ from torch import Tensor
 from tsforecast.learners.beliefs.family import AbstractFamily
 from tsforecast.learners.shapes import Decay, Noise, Scalar
 
-# Of the logarithm of a growth that is bounded afterwards: finite in float32.
+# Largest logarithm of a growth: finite in float32, and bounded again afterwards.
 _MOST = 60.0
 
 

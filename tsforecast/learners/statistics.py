@@ -140,7 +140,7 @@ def _moments(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     middle = first.nanquantile(0.5, -2)
     apart = first - middle.unsqueeze(-2)
-    # Of a Gaussian the standard deviation is 1.4826 times that.
+    # The standard deviation of a Gaussian is 1.4826 times the median distance from its median.
     typical = 1.4826 * apart.abs().nanquantile(0.5, -2, interpolation="higher")
     reach = torch.where(typical > 0, typical * _REACH * (1 + 100 / count.square()), math.inf).unsqueeze(-2)
     apart = torch.where(apart.abs() <= reach, apart, math.nan)

@@ -53,7 +53,7 @@ def sampled_bound(inference: ParticleInference, batch: Batch) -> Float[Tensor, "
     )
     assert filtered.history is not None
     given = linear_given_switches(system, start, filtered.history, *scaled(time_slice, location, scale))
-    # The filter's bound has the exact one: it is exchanged.
+    # The filter's bound has the exact log-likelihood in it: a sampled one takes its place.
     sampled, exact = sampled_evidence(*given), given[0].log_likelihood(*given[1:]).sum(0)
     bound = filtered.log_likelihood.sum(0) + (sampled - exact).squeeze(0)
     return -bound / _count(batch)

@@ -272,7 +272,7 @@ def _exponential(factor: int, mean: Tensor, deviation: Tensor, clipped: bool) ->
     return found * torch.special.ndtr(shifted / deviation.clamp_min(torch.finfo(mean.dtype).tiny))
 
 
-# Of values in the units of the data, and of values of size one.
+# By name: transformations of values in the units of the data, and of values of size one.
 TRANSFORMATIONS: dict[str, AbstractTransformation] = {
     "none": _Identity(),
     "log1p": _Log1p(),

@@ -32,7 +32,7 @@ class AbstractDecoder(nn.Module, abc.ABC):
 
     parameters_of_target = 2
     support = "real"  # of the observations: "real", "counts", or the "unit" interval
-    # Of the noise with a skip. What is noise of the observations is that of the emission, which particles do not draw.
+    # With a skip the noise begins small: that of the observations is the emission's, which particles do not draw.
     initial_log_inverse_scale = 2.5
 
     def __init__(

@@ -177,7 +177,7 @@ class SwitchDynamics(nn.Module):
         self.categorical = categorical
         self.stay: nn.Parameter | None = None  # log-odds
         if categorical:
-            # Among the others in a softmax.
+            # Odds against each other category in a softmax, such that a category stays with this probability.
             odds = math.log(persistence / (1 - persistence) * max(switch_dim - 1, 1)) if persistence else 0.0
             self.stay = nn.Parameter(odds * torch.eye(switch_dim))
         elif persistence:

@@ -22,7 +22,7 @@ from tsforecast.learners.batch.batch_posterior import (
 from tsforecast.learners.batch.sites import AbstractSite
 
 SCHEDULES = ("sequential", "parallel")
-# Of the old site that a parallel sweep keeps at least: all sites together would overshoot, and may not settle.
+# Share of the old site that a parallel sweep keeps, at least: all new sites together would overshoot.
 _LEAST_KEPT = 0.5
 
 
@@ -98,7 +98,7 @@ class EP(AbstractBatchPosterior):
         site_mass = 0.5 * ((nu.square() * variance + 2 * nu * mean - tau * mean.square()) / grown - grown.log())
         number = self.site.log_prob(a, target) * (1.0 if counts is None else counts)
         factors = torch.where(proper, self.site.log_mass(mean, variance, target, counts) - site_mass, number)
-        # M' Lambda m of posterior and prior, by their linear terms.
+        # By their linear terms: m' Lambda m of the posterior, less that of the prior.
         energy = (natural.linear + nu @ inputs) @ belief.mean - natural.linear @ prior.mean
         return (factors.sum() + 0.5 * energy).item() + log_volume_ratio(prior, belief)
 

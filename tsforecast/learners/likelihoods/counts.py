@@ -26,7 +26,7 @@ class PoissonLikelihood(AbstractModeratedLikelihood):
 
     def whiten(self, outputs: Outputs, jacobian: Jacobian, target: Target, observed: Observed | None) -> Whitened:
         """Return sqrt(r) J and (y - r) / sqrt(r)."""
-        # Neither infinite nor 0, by whose root the residual is divided.
+        # Neither infinite nor 0: the residual is divided by the root of the rate.
         rate = outputs.clamp(-self.largest, self.largest).exp()
         root = rate.sqrt()
         return scaled(jacobian, (target - rate) / root, root, observed)

@@ -135,9 +135,8 @@ class LinearisedFit(AbstractFit):
         for _ in range(self.passes):
             move = newton(mean) - mean
             places = mean + steps.unsqueeze(-1) * move  # all lengths at once: no branch on which is better
-            densities = torch.func.vmap(density, randomness="same")(
-                places
-            )  # where a network draws, steps are comparable
+            # The same randomness, so that steps are comparable where a network draws.
+            densities = torch.func.vmap(density, randomness="same")(places)
             densities = densities.nan_to_num(nan=-torch.inf)
             mean = places[densities.argmax()]
             if not fixed and bool(densities.max() - densities[-1] <= self.settled):

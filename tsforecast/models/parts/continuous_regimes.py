@@ -51,7 +51,7 @@ class TimedRegimeDynamics(AbstractSwitchingDynamics):
         calm_to_wild = 2 * (torch.arange(regimes) + 0.5) / regimes - 1
         noises = states + 1  # of each state, and that of an observation
         self.factors = torch.nn.Parameter(calm_to_wild.unsqueeze(-1) + 0.1 * torch.randn(regimes, noises))
-        # Together they leave a regime the share `persistence` in a unit of time.
+        # All rates out of a regime together keep the share `persistence` of it in a unit of time.
         rate = -math.log(persistence) / max(regimes - 1, 1)
         self.log_rates = torch.nn.Parameter(torch.full((regimes, regimes), math.log(rate)))
 

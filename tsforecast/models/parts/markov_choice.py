@@ -105,7 +105,7 @@ class Evidence:
             # Densities of scaled values become those of the data: each series has a scale of its own.
             units = float((self.log_unit.sum(-1) * self.usable.sum(0)).sum())
             criterion = -2 * (found.log_likelihood - units) + free * math.log(max(self.count, 2))
-            # In a regime, given the chance to stay in a stage.
+            # The probability to stay in a regime of so many stages, from that to stay in a stage.
             stays = 1 - (1 - float(found.model.log_transition.diagonal().exp().min())) / shape.stages
             if shape.regimes > 2 and (stays < _LEAST_STAY or float(found.shares.min()) < _LEAST_SHARE):
                 criterion = math.inf  # outliers, and no regime that lasts

@@ -112,7 +112,7 @@ def fit(data: Regression, kind: Kind, starts: int, seed: int) -> Fit:
     weight = _clusters(data, residual, count, starts, seed)
     none = weight.new_zeros(starts, count)
     terms = weight.new_zeros(starts, weight.shape[2])
-    # What the first M-step needs besides the regimes.
+    # The first M-step has guessed regimes, and moves by the transition that the model begins with.
     guessed = Expected(weight, transition.exp().expand(starts, -1, -1), none, terms)
     model = maximised(model, guessed, data.design, data.values, **options)
 

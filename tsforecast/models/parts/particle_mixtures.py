@@ -12,7 +12,7 @@ from tsforecast.models.parts.monte_carlo import ParticleInference
 from tsforecast.models.parts.units import scaled
 from tsforecast.models.records import Batch, Series
 
-# Of a filter whose paths are drawn backwards: each path weighs all of them at every step, by integrals over the state.
+# Of a filter with paths drawn backwards: each path weighs all particles at every step, by integrals over the state.
 _SMOOTHING_PARTICLES = 20
 
 
