@@ -81,7 +81,7 @@ def prior_of(model: StructuralModel, grid: Grid, past: Past) -> RegressionPrior:
         growths = growths.repeat(len(grid.level), 1)
         growths[grid.local_trend, 0] = -torch.inf  # a slope that moves began somewhere
         return RegressionPrior(grid.log_weight, nothing, nothing, sizes_of_controls(number), growths, sizes)
-    # Given their ratio, the inverse-gamma priors of both variances are one of that of the noise.
+    # Given the ratio of both variances, their inverse-gamma priors make one prior of the noise's variance.
     half, noise = _DF_LEVEL / 2, _DF_NOISE / 2 if number else _DF_NOTHING / 2
     return RegressionPrior(
         grid.log_weight - half * grid.level.log(),

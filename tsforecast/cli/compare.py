@@ -116,7 +116,7 @@ def run(chosen: Compare) -> int:
 def _check_same_data(scored: Sequence[ScoredRun]) -> None:
     first = scored[0]
     for other in scored[1:]:
-        # Runs of before had one fingerprint, of targets and covariates together.
+        # Older runs have one fingerprint, of targets and covariates together.
         both = "targets_fingerprint" in first.record and "targets_fingerprint" in other.record
         for name in ("dataset", "split", "targets_fingerprint" if both else "fingerprint"):
             if other.record[name] != first.record[name]:

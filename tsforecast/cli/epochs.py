@@ -50,7 +50,7 @@ def progress(epochs: int) -> pl.Callback:
         due = now - state["said"] >= LINE_EVERY or done == epochs
         state["said"] = now if due else state["said"]
         level = logging.INFO if due else logging.DEBUG
-        if trainer.progress_bar_callback is not None:  # which knows the current epoch only; lines go to the log file
+        if trainer.progress_bar_callback is not None:  # it shows the current epoch only; lines go to the log file
             level = logging.DEBUG
             module.log("seconds_left", round(left), prog_bar=True, logger=False)
         log.log(level, "epoch %d of %d: %s; %.0f s left", done, epochs, losses, left)

@@ -39,7 +39,7 @@ def run(chosen: Explain) -> int:
         title = heading(task, f"parts of the forecasts of {steps}{scale_of(predictor)}")
         explain_page(found, title=title).save(out / PAGE)
     if getattr(predictor.input_transform, "effects", None) is not None:
-        predictor.columns = None if task.columns is None else as_lists(task.columns)  # which name the covariates
+        predictor.columns = None if task.columns is None else as_lists(task.columns)  # they name the covariates
         _write_curves(chosen, predictor, task.latest, out)
     log.info("%s: the parts of the forecasts of %d series", out, len(task.entries))
     return 0

@@ -86,7 +86,7 @@ def run(chosen: Chosen) -> int:
         log.info("%s: %s", save_figure(figure, picture), shown)
     if chosen.keep:
         kept = held_out or with_windows(task, 0)
-        if tree is not None:  # whose sums are made again from its series
+        if tree is not None:  # sums are made again from their series
             kept = replace(kept, entries=[one for one in kept.entries if one["item_id"] in {*tree.bottoms}])
         _keep(Path(chosen.keep), chosen, predictor, kept)
     return 0
@@ -106,7 +106,7 @@ def _keep(folder: Path, chosen: Chosen, predictor: StateSpacePredictor, task: Fo
         runs.create(folder, train.config(model, options), record)
         save_predictor(predictor, folder / runs.PREDICTOR)
     said = ": `predict` forecasts its sums, too" if "sums" in record else ""
-    # Parts, oddities and missing values of increments are none of totals.
+    # Parts, anomalies and gaps of increments are not those of totals.
     takers = " and `evaluate`" if predictor.totals else ", `evaluate` and `explain`"
     log.info("%s: a run, which `tsforecast predict`%s take%s", folder, takers, said)
 

@@ -42,7 +42,7 @@ def __getattr__(name: str) -> tuple[str, ...]:
         return (AUTO, *_read(*_TABLES["MODELS"]))
     if name == "OF_NUMBERS":
         return tuple(learner for learner in _read(*_TABLES["LEARNERS"]) if learner != "adf")
-    if name == "AGENTS":  # which are learners of numbers, too, but for one that has agents of its own
+    if name == "AGENTS":  # learners of numbers are agents, too, but for one that has an agent of its own
         learners = (learner for learner in __getattr__("OF_NUMBERS") if learner != "subspace-ekf")
         return (*_read(*_TABLES["OWN_AGENTS"]), *learners)
     if name not in _TABLES:

@@ -48,7 +48,7 @@ class DataOptions(ColumnOptions):
     horizon: str | None = option(None, "time of a forecast with --irregular, such as 6h; default: a share")
     windows: int | None = option(None, "test windows, 0 for none; default: 5 or 7, or what fits", least=0)
     unit: str | None = option(None, "in which the target of --data is measured, for pictures")
-    # Of version 0.2: what it asked for is the default now. Files of options have it.
+    # Read from files of options of version 0.2 alone: what it asked for is the default now.
     drop_unusable: bool = option(False, argparse.SUPPRESS)
 
 

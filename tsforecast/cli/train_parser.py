@@ -185,7 +185,7 @@ def _add_data_and_run(command: ArgumentParser, model: str) -> None:
 
 def check_ranges(options: Namespace, model: str) -> None:
     """Refuse numbers with which a model could not be trained, as `records.check_ranges` does."""
-    least = 0 if model == "bank" else 1  # which begins with learnt parameters
+    least = 0 if model == "bank" else 1  # a bank begins with learnt parameters
     if options.get("max_epochs", least) < least:
         raise ValueError(f"--max_epochs: expected at least {least}, got {options.max_epochs}")
     records.check_ranges(vars(options), Train, _Estimator)

@@ -74,7 +74,7 @@ def _search(folder: Path, own: command_lines.Tune, chosen: Namespace, space: dic
     if others:
         raise ValueError(f"{folder} holds the study {', '.join(others)}, not {name}: give another --study")
     study = optuna.create_study(storage=storage, study_name=name, direction="minimize", load_if_exists=True)
-    for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):  # which a kill has left
+    for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):  # left by a study that was killed
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     done = [trial for trial in study.trials if trial.state.is_finished() and trial.state.name != "FAIL"]
     if done:

@@ -85,7 +85,7 @@ def load_task(name: str) -> ForecastTask:
     if name in CATALOG:
         target, unit = _MEASURED[name]
         return replace(CATALOG[name](), targets=(target,), unit=unit)
-    # Of no folder elsewhere.
+    # A name alone, never a path to a folder elsewhere.
     if name not in ("", "..") and Path(name).name == name and (data_home() / name).is_dir():
         return _prepared(name)
     near = suggestion(name, CATALOG)

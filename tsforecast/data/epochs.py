@@ -58,7 +58,7 @@ class EpochLoader:
         self._seed = (int(np.random.SeedSequence().generate_state(1)[0]) if self.seed is None else self.seed) % 2**63
         self.epoch = 0
         self.made = 0  # batches of this epoch
-        self.begin = 0  # of which a resumed run has seen so many
+        self.begin = 0  # batches of this epoch that a resumed run has seen
         self.place: Callable[[], tuple[int, int]] = alone
         self.sampler = self  # where Lightning looks for `set_epoch`
         self.batch_sampler = None

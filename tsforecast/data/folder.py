@@ -35,7 +35,7 @@ from tsforecast.wording import option
 Entry = dict[str, Any]
 log = logging.getLogger(__name__)
 
-# Of GluonTS, and ours.
+# Fields of metadata that are read, GluonTS' and ours, with their types.
 _METADATA: dict[str, type] = {"freq": str, "time_granularity": str, "prediction_length": int, "windows": int}
 
 

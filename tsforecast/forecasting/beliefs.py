@@ -95,7 +95,7 @@ def any_belief(net: AbstractForecaster) -> Belief:
         "static_real": zeros(1, data.num_static_real),
     }
     devices = [net.device] if net.device.type == "cuda" else []
-    if is_timed:  # whose batches are in double precision
+    if is_timed:  # batches of such models are in double precision
         batch = {name: values.double() if values.is_floating_point() else values for name, values in batch.items()}
     with torch.no_grad(), torch.random.fork_rng(devices):
         return split(net.filter(batch)[0])[0]

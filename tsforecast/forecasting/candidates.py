@@ -176,7 +176,7 @@ def _issms(task: ForecastTask) -> list[Candidate]:
     return [*(_short("issm", **options) for options in varied), *_farther(task, "issm", components=_OF_DAYS)]
 
 
-# As its recipes have rsgls-issm, with few epochs of its linear model.
+# Options of rsgls-issm as its recipes have them, but with few epochs of its linear model.
 _SWITCHING = {
     "objective": "crps", "linear_epochs": _LINEAR_EPOCHS, "persistence": 0.95, "proposal": "bootstrap",
     "recurrence": "none", "resampling_gradient": "stop-gradient", "network_learning_rate": 1e-2,

@@ -22,9 +22,9 @@ _LATEST = 1000  # values that are conditioned on
 _DISCOUNTS = np.array([1.0, 0.995, 0.98, 0.95, 0.88, 0.7])
 _NOISES = np.array([0.2, 0.5, 1.0, 2.0, 5.0, np.inf])  # from lumps to a Poisson distribution
 _RATE, _FACTOR = 0.5, 8.0  # shapes of priors: of a rate, about the mean of its series, and of a factor, about 1
-_STARTED = 2  # values that say nothing of models, which have seen none
+_STARTED = 2  # first values, which say nothing of models: these have seen none before
 _PATHS = 400
-_ROUNDED = 1e-6  # that counts may differ by from whole numbers, when effects have been given back
+_ROUNDED = 1e-6  # by which counts may differ from whole numbers, once effects are given back
 _EXPOSED = 100.0  # times as much or as little as without covariates, at most
 _SMALL = 1e-3  # mean of nothing but zeros; the least shape of a beta distribution
 

@@ -40,7 +40,7 @@ def fitted(task: ForecastTask, seed: int = 0) -> StateSpacePredictor:
         predictor.totals = True
     else:
         predictor = _fitted(task, seed)
-    # By which a table of the same form is read again: entries alone say nothing of them.
+    # A table of the same form is read by these again; entries alone say nothing of columns.
     predictor.columns = None if task.columns is None else as_lists(task.columns)
     predictor.categories = task.categories or None
     return predictor

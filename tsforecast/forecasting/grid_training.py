@@ -68,13 +68,13 @@ class GridTraining:
     recent: int = 0  # what `train_length` was by frequency; 0 where it was given
     far: int = 0  # what `train_horizon` may become where the data have room; 0 where it may not
     summary: DataSummary | None = None  # of the training data, once there are some
-    change: float = 1.0  # of them, see `typical_change`
-    horizons: float = 0.0  # in their median
-    move: float = 0.0  # of them, see `largest_move`
-    # One centre and one unit of all of them, where the model is scaled by these.
+    change: float = 1.0  # of the training data, see `typical_change`
+    horizons: float = 0.0  # in the median of their lengths
+    move: float = 0.0  # of the training data, see `largest_move`
+    # One centre and one unit of all training data, where the model is scaled by these.
     units: Mapping[str, float] = field(default_factory=dict)
     num_past: int = 0  # covariates whose past alone is known, which are further targets
-    # Of covariates, which are taken from the targets; None where the model takes the covariates.
+    # Effects of covariates, which are taken from the targets; None where the model takes the covariates.
     effects: Effects | None = None
 
     def with_lengths(
@@ -89,7 +89,7 @@ class GridTraining:
             device: Of the model that checks the options. On "meta" it allocates nothing, but torch imports what
                 programs are compiled with, in seconds.
         """
-        # It refuses bad options before data are read.
+        # Making a model refuses bad options before data are read.
         with torch.random.fork_rng(devices=[]), torch.device(device):
             options = {**self.hyperparameters, "freq": self.freq, "prediction_length": self.prediction_length}
             dynamics = make_model(MODELS[self.model], **options).dynamics

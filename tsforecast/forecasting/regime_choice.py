@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 MODEL = "markov"
 _SERIES, _STEPS, _VALUES = 200, 2000, 16_000  # that the evidence is taken of, at most
 _MANY, _KEPT = 1000, 0.8  # values with all lags that are compared, at least; or the share of those without any
-_LARGEST = 1e30  # of a unit, and one by it the smallest, for which one is taken for all series
+_LARGEST = 1e30  # a common unit of all series lies between this and its inverse
 
 _OF_COUNTS = {
     "regimes": 2, "order": 0, "seasonal": False, "stages": 1, "switching": "location+scale", "scaling": "none",

@@ -88,7 +88,7 @@ def with_regimes(
     else:
         own = getattr(from_predictor.network, "hyperparameters", {})
         options = {name: own[name] for name in undecided(arguments) if name in own}
-    if arguments.get("form") == "mean" or arguments.get("transition_covariates"):  # which EM does not begin at
+    if arguments.get("form") == "mean" or arguments.get("transition_covariates"):  # EM begins at neither of these
         options["max_epochs"] = estimator.trainer_kwargs.get("max_epochs", presets.DEFAULT_EPOCHS)
     return _with(estimator, options, time_budget=left(estimator, began))
 

@@ -70,7 +70,7 @@ class Tally:
     lowest: float = np.inf  # lowest value of all targets; infinite where there is none
     highest: float = -np.inf  # highest value; minus infinity where there is none
     values: int = 0  # number of target values
-    broken: int = 0  # of which are not whole
+    broken: int = 0  # number of these that are not whole
     codes: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # highest code of each static category
     static: Moments = field(default_factory=Moments)  # moments of static numbers
     dynamic: Moments = field(default_factory=Moments)  # moments of covariates known in advance

@@ -15,8 +15,8 @@ _DEGREE = 3
 _KNOTS, _PAIR_KNOTS = 6, 4  # places of knots, at quantiles
 _BY_HOUR = 3  # harmonics of a day that curves change with
 _SAME = 1e-12  # of the size of a covariate, up to which its deviation is rounding
-_REACH = 1.0  # of the middle 98 % of a covariate's values beyond these: further values count as the last of them
-_BEYOND = 0.05  # of these, likewise, beyond the outermost values: a little above all others, lines go on
+_REACH = 1.0  # ranges of the middle 98 % of a covariate's values, around these: further values count as the ends
+_BEYOND = 0.05  # of these ranges: so far beyond the outermost values, lines go on
 _WIDEST = 400  # columns
 _PER_COLUMN = 10  # values that a column wants at least
 # What changes with the time of day, which half-lives, whether covariates bend, and pairs of them: the richest first.
@@ -100,7 +100,7 @@ def half_lives(freq: str) -> tuple[float, ...]:
 
 def smoothed(values: Matrix, half_life: float, before: Matrix | float = np.nan) -> tuple[Matrix, Matrix]:
     """Return the exponential mean (..., time) of values until each step, and the one to go on from; NaN to begin."""
-    from scipy.signal import lfilter  # likewise
+    from scipy.signal import lfilter  # takes time to import, and few data have covariates
 
     begin = np.broadcast_to(before, values.shape[:-1])
     if not values.shape[-1]:

@@ -23,7 +23,7 @@ from tsforecast.data.low_counts import are_mostly_low
 log = logging.getLogger(__name__)
 
 _ROWS, _OF_ALL = 40_000, 400_000  # values of a series, and of all, that are fitted to
-_WORK = 6.4e9  # of these times columns, squared: of many columns fewer values
+_WORK = 6.4e9  # values times squared columns, about: with many columns, fewer values
 _ROUNDS = 6  # of the regression, and half of them where a scale is chosen
 _CHOOSING = 10_000  # values by which the scale is chosen
 _MOST = 256  # series that are fitted to

@@ -142,7 +142,7 @@ def _candidates(name: str, column: Any, behind: NDArray[np.bool_]) -> dict[str, 
         return {}
     values = column.value_counts(dropna=False).index
     if len(values) > _CATEGORIES:
-        if len(values) < 10 * _CATEGORIES:  # no notes
+        if len(values) < 10 * _CATEGORIES:  # more are taken for notes
             some = column_option("covariates", [f"{name}={value}" for value in values[1:3]])
             log.info("%r has %d categories: from %d on they are no covariates, unless some are named, such as %s",
                      name, len(values), _CATEGORIES + 1, some)  # fmt: skip
