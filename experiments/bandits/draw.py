@@ -1,4 +1,4 @@
-"""The picture of `bandits_page.py`: what each agent earned, and how long a round took."""
+"""The picture of `page.py`: what each agent earned, and how long a round took."""
 
 from collections.abc import Mapping
 

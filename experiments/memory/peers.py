@@ -5,7 +5,7 @@
     python experiments/memory/peers.py --learners vb-grs --seeds 0
     python experiments/memory/peers.py --summary            # means and standard errors
 
-The stream is `gas` of memory_drift.py: six gases by sensors that age, a block of 500 and then blocks of 50. Some gases
+The stream is `gas` of drift.py: six gases by sensors that age, a block of 500 and then blocks of 50. Some gases
 are missing for months, and come back. Every fifth row of a block is held out. Each block is scored before it is learnt
 from: `lml` and `error` are the mean log-likelihood of a gas and the part of wrong ones, over the later half of the
 blocks. `past_lml` and `past_error` are those of all rows that were held out, after the last block: what is remembered.

@@ -1,4 +1,4 @@
-"""The pictures of `pendulum.py`."""
+"""The pictures of `run.py`."""
 
 import numpy as np
 import pandas as pd

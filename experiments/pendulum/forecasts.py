@@ -1,4 +1,4 @@
-"""The models of `pendulum.py`, their forecasts as mixtures of Gaussians, and the scores of these."""
+"""The models of `run.py`, their forecasts as mixtures of Gaussians, and the scores of these."""
 
 import math
 

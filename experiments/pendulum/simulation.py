@@ -1,4 +1,4 @@
-"""The pendulum of `pendulum.py`: motion, energy, noisy positions."""
+"""The pendulum of `run.py`: motion, energy, noisy positions."""
 
 import dataclasses
 
