@@ -135,9 +135,8 @@ def test_run_folder_is_below_outputs_by_default(csv, tmp_path, monkeypatch):
 @pytest.mark.parametrize("model", MODELS)
 def test_print_config_gives_a_config_that_is_read_back(model, tmp_path, capsys):
     name, value = ("weights", "0.25,0.75") if model == "pool" else ("learning_rate", 0.25)
-    given = (
-        ["--regimes=2", "--order=1", "--seasonal=false"] if model == "markov" else []
-    )  # to search for all takes a while
+    # To search for all of these takes a while.
+    given = ["--regimes=2", "--order=1", "--seasonal=false"] if model == "markov" else []
     assert main(["train", model, "--dataset", "exchange", f"--{name}", str(value), *given, "--print_config"]) == 0
     text = capsys.readouterr().out
     config = yaml.safe_load(text)

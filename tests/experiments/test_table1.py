@@ -159,9 +159,8 @@ def test_a_baseline_scores_itself(scripts, tmp_path, monkeypatch, capsys):
     assert facts["command"] == "python experiments/table1/baseline.py random_walk --dataset exchange --seed 0"
     assert facts["iterations"] is None
     rows = pd.read_csv(RESULTS)
-    beside = rows.loc[
-        (rows["dataset"] == "exchange") & (rows["model"] == "seasonal_naive-1")
-    ]  # the same, of `evaluate`
+    # A seasonal naive of one step, by `evaluate`, is the same forecast.
+    beside = rows.loc[(rows["dataset"] == "exchange") & (rows["model"] == "seasonal_naive-1")]
     known = beside.set_index("protocol")
     found = json.loads((folder / "scores.json").read_text())
     for protocol in ("rolling", "long_term"):

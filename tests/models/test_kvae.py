@@ -133,9 +133,8 @@ def test_its_gradient_is_unbiased_and_has_a_variance_that_the_exact_one_has_not(
     (exact,) = torch.autograd.grad(expected, parameter)
     spread = gradients.std(0)
     assert spread.min() > 1e-3
-    assert (
-        (gradients.mean(0) - exact) / (spread / math.sqrt(len(groups)))
-    ).abs().max() < 5.5  # t, 11 degrees, 1 in 5000
+    # Student's t of 11 degrees of freedom exceeds this once in 5000 times.
+    assert ((gradients.mean(0) - exact) / (spread / math.sqrt(len(groups)))).abs().max() < 5.5
 
 
 def test_the_sampled_bound_is_the_exact_one_plus_noise():

@@ -217,10 +217,8 @@ def one_base(case, targets=1, **options):
         if case == "rsgls-issm":
             model.dynamics.mixture.bases["factor"].zero_()
         for name, parameter in model.named_parameters():
-            if (
-                name.startswith("dynamics.proposal") and name.endswith("bias") and len(parameter) == 4
-            ):  # means, log inverse scales
-                parameter[2:] -= 2.0
+            if name.startswith("dynamics.proposal") and name.endswith("bias") and len(parameter) == 4:
+                parameter[2:] -= 2.0  # two means come first, then two logarithms of inverse scales
     if case.startswith("arsgls"):
         linear_decoder(model)
     return model
@@ -484,9 +482,8 @@ def test_the_crps_is_that_of_paths(case, transformation):
             emitted = particles.marginals(system, even, HORIZON)
             normal = torch.special.ndtri((torch.arange(20).double() + 0.5) / 20)
             points = emitted.mean.unsqueeze(-1) + emitted.variance.sqrt().unsqueeze(-1) * normal
-            points = (
-                points * belief.scale[..., None] + belief.location[..., None]
-            )  # time, sample, series, target, point
+            # (time, sample, series, target, point)
+            points = points * belief.scale[..., None] + belief.location[..., None]
             points = model.units.restore(points).permute(2, 0, 3, 1, 4)
             score = crps_of_samples(points, value, torch.ones(HORIZON, 1, 10).double())
     past = torch.where(batch["past_observed"], batch["past_target"].abs().double(), 0.0)
