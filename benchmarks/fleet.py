@@ -3,8 +3,8 @@
     python benchmarks/fleet.py                          # 10^3, 10^4 and 10^5 daily series of 120 values; ten minutes
 
 Each size runs in a process of its own. `survey` is the walk that checks the data, `train` one pass over them, `predict`
-exact means of 14 days, one series after the other. The peak is that of the whole process; what it had
-before it saw the data is beside it. Rows go to benchmarks/results/fleet.csv.
+exact means of 14 days, one series after the other. The peak is that of the whole process; what it had before it saw the
+data is beside it. Rows go to benchmarks/results/fleet.csv.
 """
 
 import argparse

@@ -41,7 +41,7 @@ class Normal:
         return torch.linalg.cholesky(self.cov)
 
     def log_density(self, value: Tensor) -> Tensor:
-        """Log N(value; mean, cov)."""
+        """Return log N(value; mean, cov)."""
         white = torch.linalg.solve_triangular(self.factor, (value - self.mean).unsqueeze(-1), upper=False).squeeze(-1)
         log_det = 2 * self.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return -0.5 * (white.square().sum(-1) + log_det + value.shape[-1] * LOG_2PI)

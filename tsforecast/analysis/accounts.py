@@ -216,9 +216,9 @@ def _exact(
 def _by_step(
     histories: Histories, batch: dict[str, Any], first: int
 ) -> tuple[list[Marginals], Bool[NDArray[np.bool_], "series step"]]:
-    """Return the distribution of each step of each series from `first` on, by beliefs that move on step by step.
+    """Return distributions of the steps of each series from `first` on, and the steps where a series has changed.
 
-    The second of the two is where a series has changed.
+    Beliefs move on step by step.
     """
     inference, length = histories.net.inference, batch["past_target"].shape[1]
     belief: Belief = inference.filter(_steps(batch, 0, first))[0]

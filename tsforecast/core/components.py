@@ -107,7 +107,7 @@ class Clock:
         return cls(taken, (taken.unsqueeze(-1) - taken.unsqueeze(-2)).abs())
 
     def powers(self, damping: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Phi to the power of: 0, 1, ..., steps; of the time taken; of the lags; of the time left in the block."""
+        """Return phi to the powers 0 to `steps`; of the time taken; of the lags; and of the time left in the block."""
         steps = self.taken.shape[-1]
         if damping is None:
             powers = like.new_ones(steps + 1)

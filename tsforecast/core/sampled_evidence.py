@@ -19,10 +19,11 @@ def sampled_evidence(
     generator: torch.Generator | None = None,
     first: int = 0,
 ) -> Float[Tensor, "*batch"]:
-    """Log p(values, x) + H[p(x | values)] at one joint sample x of the smoothed states: unbiased for log p(values).
+    """Return log p(values, x) + H[p(x | values)] at a joint sample x of the states: unbiased for log p(values).
 
-    The objective of the Kalman variational auto-encoder (Fraccaro et al. 2017), with the joint entropy in the place of
-    that of the marginals; `log_likelihood` is its expectation in closed form, without the variance of the sample.
+    The sample is drawn from the smoother. This is the objective of the Kalman variational auto-encoder (Fraccaro et al.
+    2017), with the joint entropy in the place of that of the marginals; `log_likelihood` is its expectation in closed
+    form, without the variance of the sample.
 
     Args:
         system: See `filter`. Noises without full rank have states of no variance that are independent of others. A

@@ -147,7 +147,7 @@ class AbstractLinearSystem(abc.ABC):
         values: Float[Tensor, "time *#batch target"],
         observed: Bool[Tensor, "time *#batch target"] | None = None,
     ) -> Float[Tensor, "time *batch"]:
-        """Log p(y_t | y_1, ..., y_{t-1}) for every step, the observed components only; see `posterior`."""
+        """Return log p(y_t | y_1, ..., y_{t-1}) for every step, the observed components only; see `posterior`."""
         return self.posterior(prior, values, observed)[1]
 
     def predictive(self, prior: Gaussian, num_steps: int) -> Gaussian:

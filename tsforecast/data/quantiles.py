@@ -77,8 +77,7 @@ def forecast_frame(
 
     Returns:
         `item_id`, `timestamp` (as rows of the data would be dated), `period` where there are sums over some, `target`
-        where there are several, then `mean` and a
-        column for each quantile, or `path` and `value`.
+        where there are several, then `mean` and a column for each quantile, or `path` and `value`.
     """
     parts = [_columns(forecast, levels, targets) for forecast in forecasts]
     frame = pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})

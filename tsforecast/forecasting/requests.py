@@ -27,7 +27,7 @@ class Request(ABC):
     """What is wanted of every bucket."""
 
     freq: str  # frequency of the series
-    columns: Columns  # of the buckets, as `tsforecast.data.buckets.survey.selected` gives them
+    columns: Columns  # of the buckets, as `tsforecast.data.buckets.rows.selected` gives them
     categories: dict[str, list[str]]  # values of the static categories that the model was trained with
     num_samples: int  # sample paths; 0 for none, where quantiles are exact
     seed: int  # of the sample paths. Each bucket has a seed of its own

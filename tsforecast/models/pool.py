@@ -31,8 +31,8 @@ class PoolForecaster(AbstractForecaster[PoolInference]):
     """Several models of the same series; forecasts are mixtures of theirs (linear opinion pool; Stone 1961).
 
     Members are trained side by side, each by its own loss, as if it were alone; one with a `learning_rate` of 0 stays
-    as it begins. `auto` makes a pool where a mixture
-    forecasts windows before the end of the data better than each of its members.
+    as it begins. `auto` makes a pool where a mixture forecasts windows before the end of the data better than each of
+    its members.
 
     Args:
         data: What the estimator finds out about the data.

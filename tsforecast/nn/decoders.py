@@ -68,7 +68,7 @@ class AbstractDecoder(nn.Module, abc.ABC):
         return self.raw(next(self.layers.parameters()).new_zeros(self.auxiliary_dim))
 
     def log_inverse_scale(self) -> Float[Tensor, " target"]:
-        """Of the noise of the location's parameter, at the origin; 0 where it is a logarithm or a logit."""
+        """Return that of the noise of the location at the origin; 0 where its parameter is a logarithm or a logit."""
         origin = self.origin()
         return origin[1] if self.support == "real" else torch.zeros_like(origin[0])
 
@@ -181,7 +181,7 @@ class NegativeBinomialDecoder(AbstractDecoder):
         return mean.clamp_min(1e-6), log_dispersion.clamp(-7.0, 5.0).exp()  # a mean of 0 allows no count
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """Of the count, the value in the units of the data rounded."""
+        """Return the log-probability of the count: the value in the units of the data, rounded."""
         count = (value * scale + location).round().clamp_min(0.0).double()
         # Of large counts float32 loses everything: terms of a million times log a million cancel.
         mean, dispersion = (x.double() for x in self.distribution(auxiliary, location, scale))
@@ -213,7 +213,7 @@ class BernoulliDecoder(AbstractDecoder):
     initial_log_inverse_scale = 0.0
 
     def log_prob(self, auxiliary: Tensor, value: Tensor, location: Tensor, scale: Tensor) -> Tensor:
-        """Of the value in the units of the data."""
+        """Return the log-probability of the value in the units of the data."""
         (logit,) = self.raw(auxiliary)
         target = (value * scale + location).to(logit.dtype).expand(logit.shape)
         return -nn.functional.binary_cross_entropy_with_logits(logit, target, reduction="none")
@@ -262,7 +262,7 @@ class ScaledLikelihood:
         observed: Bool[Tensor, "series target"] | None,
         time: int,
     ) -> Float[Tensor, "particle series"]:
-        """Of the observed components."""
+        """Return the log-density of the observed components."""
         terms = self.decoder.log_prob(auxiliary, value, self.location, self.scale)
         terms = (terms if observed is None else torch.where(observed, terms, 0.0)).sum(-1)
         return terms if self.weight == 1.0 else self.weight * terms

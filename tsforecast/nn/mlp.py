@@ -142,7 +142,7 @@ class ProposalNetwork(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "time series feature"]
     ) -> tuple[Float[Tensor, "time series double"], Float[Tensor, "time series double_"] | None]:
-        """Of the switch, and of the auxiliary, from y_t and u_t."""
+        """Return the proposal of the switch, and that of the auxiliary, from y_t and u_t."""
         if self.ladder:
             lower = self.lower(inputs)
             return self.switch(self.upper(lower)), self.auxiliary(lower)  # pyright: ignore[reportOptionalCall]

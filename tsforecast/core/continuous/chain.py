@@ -1,4 +1,4 @@
-"""A Markov chain in continuous time: regimes that last as long as they last, and then jump."""
+"""A Markov chain in continuous time: regimes that last for random times, and then jump."""
 
 import dataclasses
 

@@ -110,7 +110,7 @@ class Rotations(AbstractSDE):
     """Harmonics that rotate, each a pair of states: a season, or with unknown frequencies oscillations.
 
     A pair turns by the angle frequency * g and shrinks by exp(-rate g); its noise is the same in both directions. An
-    observation reads the first of each pair. At a rate of zero this is the season of `core.components.Harmonics`, whose
+    observation reads the first of each pair. At a rate of zero this is the season of `core.seasonal.Harmonics`, whose
     coefficients wander while the basis rotates: the weights are the same.
 
     Attributes:

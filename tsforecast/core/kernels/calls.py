@@ -130,7 +130,7 @@ def _function(program: ctypes.CDLL, name: str, dtype: torch.dtype) -> tuple[Any,
 
 
 def flat(x: Tensor | None, batch: torch.Size, *event: int) -> Tensor | None:
-    """Return a tensor with one of it for every filter, in one piece: of these sizes behind those of the batch."""
+    """Return a tensor in one piece, with an entry for every filter: its sizes are those of the batch, then these."""
     if x is None:
         return None
     shape = (*batch, *event)

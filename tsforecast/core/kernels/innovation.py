@@ -47,8 +47,8 @@ def filter_series(
 ]:
     """Return the variance of every step's prediction and the value less its mean, and the moments after all steps.
 
-    It is differentiable. A missing value counts as it is given. Numbers of a series are NaN from the step on whose
-    variance is not positive and finite.
+    It is differentiable. A missing value counts as it is given. From a step on whose variance is not positive and
+    finite, the numbers of a series are NaN.
 
     Args:
         structure: What is no parameter.

@@ -137,7 +137,7 @@ def _pull_back(regime: Regime, path: ParticleState, later: _Later, value: Tensor
 def _integrate(
     belief: Gaussian, conditional: LinearGaussian | None, switch: Tensor, later: _Later
 ) -> Float[Tensor, "sample particle series"]:
-    """Log of the integral over x of every particle's N(x; m, V) N(switch; F x + f, S) p(later observations | x)."""
+    """The log of the integral over x of every particle's N(x; m, V) N(switch; F x + f, S) p(later observations | x)."""
     information, score = later.information.unsqueeze(1), later.score.unsqueeze(1)
     constant = 0.0
     if conditional is not None:

@@ -38,7 +38,7 @@ def filter_steps(
     eye = torch.eye(obs, dtype=rows.dtype, device=rows.device).unsqueeze(-1)
     seen = torch.ones_like(residuals, dtype=torch.bool) if mask is None else mask.squeeze(-1).mT.contiguous()
     weights = seen.to(rows.dtype)
-    moments = torch.cat([cov, -mean], -1).movedim(0, -1).contiguous()  # [P, -m], as in chain.py
+    moments = torch.cat([cov, -mean], -1).movedim(0, -1).contiguous()  # [P, -m], as in chain_steps.py
     for k, (h, e, phi, shift, q) in enumerate(chain):
         pushed = _left(phi, moments)
         # Into the same memory: new memory costs more than the sums.

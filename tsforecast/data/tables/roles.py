@@ -29,7 +29,7 @@ class Columns:
         timestamp_format: As `strptime` takes it, e.g. "%d/%m/%Y"; None: ISO 8601 or whatever is unambiguous.
         decimal: Decimal sign of numbers that are text; None: a point, or a comma where cells can not be read otherwise.
         wide: The table has one column for each series, named in its header: all but the time stamps, or those of
-            `target`. Schema by itself where these names are numbered, and where dates stand across the top.
+            `target`. It is found by itself where these names are numbered, and where dates stand across the top.
         holidays: Code of a country whose public holidays become covariates, "US" or "AU-VIC"; the effects of
             `with_holidays` may follow, which are chosen if they do not.
         ahead: Whether numbers and categories that go on behind the last target of every series are covariates, where

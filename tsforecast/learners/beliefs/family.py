@@ -166,7 +166,7 @@ class AbstractFactorFamily(AbstractFamily[Belief]):
 
     @abc.abstractmethod
     def outer(self, matrix: Rows) -> Float[Tensor, "*hessian"]:
-        """Matrix' matrix, as far as the family keeps it."""
+        """Return matrix' matrix, as far as the family keeps it."""
 
 
 def plus_one(matrix: Float[Tensor, "row row"]) -> Float[Tensor, "row row"]:

@@ -193,7 +193,7 @@ class LogDensity(AbstractLikelihood):
         return outputs.squeeze(-1)
 
     def predictive(self, outputs: Float[Tensor, "*point 1"], cov: Float[Tensor, "*point 1 1"]) -> Distribution:
-        """Not of the learner, but of the model behind it.
+        """Refuse: not the learner has it, but the model behind the log-density.
 
         Raises:
             TypeError: Always.
@@ -224,7 +224,7 @@ class LogDensity(AbstractLikelihood):
 
 
 def _log_normal(residual: Tensor, cov: Tensor, observed: Tensor | None) -> Tensor:
-    """Log N(residual; 0, cov) of the observed components."""
+    """Return log N(residual; 0, cov) of the observed components."""
     count: Tensor | int = residual.shape[-1]
     if observed is not None:
         residual, count = torch.where(observed, residual, 0.0), observed.to(residual.dtype).sum(-1)

@@ -28,8 +28,8 @@ class OnlineClassifier(AbstractOnline, base.MiniBatchClassifier):
             least 8.
         expected_classes: Outputs of the network to begin with.
         detector: A drift detector of river, of which a copy sees each error, 0 or 1, before the label is learnt from.
-        burst: Part of all evidence that is forgotten when the detector finds a drift. The rate of
-            the drift is for each label. All other arguments are those of `tsforecast.settings.EstimatorSettings`.
+        burst: Part of all evidence that is forgotten when the detector finds a drift. The rate of the drift is for each
+            label. All other arguments are those of `tsforecast.settings.EstimatorSettings`.
 
     Raises:
         ValueError: If a name is unknown, or a number outside of its range.

@@ -50,7 +50,7 @@ class Contender:
 
 
 def differences(contenders: Sequence[Contender], protocol: str) -> dict[str, Difference]:
-    """Of everyone to the best run, by label and from the best to the worst; the best run itself is left out."""
+    """Return differences of all others to the best run, by label and from the best to the worst."""
     present = ranked(contenders, protocol)
     best = next(contender for contender in present if not contender.is_baseline)
     return {
