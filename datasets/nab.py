@@ -5,8 +5,8 @@
 
 Both have data/*/*.csv and labels/combined_windows.json of numenta/NAB (MIT); with results/final_results.json they have
 the published scores. The folder that is written has the same files, checked: all 58 series, 116 windows that begin and
-end at records, finite values. Beside them is nyc-taxi-daily.csv, daily sums of the series of taxi
-passengers, for the examples.
+end at records, finite values. Beside them is nyc-taxi-daily.csv, daily sums of the series of taxi passengers, for
+the examples.
 """
 
 import argparse

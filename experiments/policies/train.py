@@ -46,7 +46,7 @@ _COLUMNS = ("iteration", "policy", "returned", "steps", "seconds")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return the exit status, as `tsforecast.cli.main` does, which this is a command like."""
+    """Return the exit status, as `tsforecast.cli.main` does for its commands."""
     return guarded(parsing.underscored(sys.argv[1:] if argv is None else argv), _explained)
 
 

@@ -1,4 +1,4 @@
-"""Trains and scores every model on every data set; see table1.sh."""
+"""Trains and scores every model on every data set; see run.sh."""
 
 import argparse
 import csv

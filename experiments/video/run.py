@@ -1,4 +1,4 @@
-"""Trains and scores models of video for the same time on the same frames; see video.sh."""
+"""Trains and scores models of video for the same time on the same frames; see run.sh."""
 
 import argparse
 import json

@@ -99,7 +99,7 @@ def test_every_bound_trains_every_part_with_a_source_missing(binary):
 
 @pytest.mark.parametrize("kind", BOUNDS)
 def test_what_is_modelled_may_be_other_than_the_sources(kind):
-    """Log p(x) of the modelled part, whose bound is that by hand; sources only tell of z, and may be missing."""
+    """Oracle: the bound on log p(x) of the modelled part by hand; sources only tell of z, and may be missing."""
     torch.manual_seed(0)
     model = MultiSourceVAE((4, 3), 2, 8, modelled=(5,), activation=torch.nn.ELU)
     sources, modelled = [torch.rand(6, 4), torch.rand(6, 3)], [torch.rand(6, 5).round()]

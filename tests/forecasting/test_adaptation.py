@@ -59,7 +59,7 @@ def test_the_gradient_of_each_series_is_that_of_its_evidence(issm, evidence):
 
 
 def test_the_evidence_of_a_period_is_what_is_left_of_that_of_everything(issm):
-    """Log p(future | past) = log p(past, future) - log p(past), with the scales of the past."""
+    """log p(future | past) = log p(past, future) - log p(past), with the scales of the past."""
     adaptive, _, batch = windows_of(issm, make_entries())
     net = adaptive.module
     location, scale = net.inference.scale_of(batch)
