@@ -58,7 +58,7 @@ def judged(
             "upper": upper,
             "error": errors,
             "tail": tails,
-            "score": 0.0 - np.log10(tails),  # which is 0 for a tail of 1, and not -0
+            "score": 0.0 - np.log10(tails),  # a tail of 1 has the score 0, and not -0
             "flagged": flagged,
             "event": events,
             "kind": _kinds(account, target, events, missing, learn, length),

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LOW = 10.0  # mean, below which whole numbers are low counts
-_LEAST = 10  # values that show it
+_LEAST = 10  # values; fewer do not show whether counts are low
 
 
 def are_low(values: NDArray[Any]) -> bool:

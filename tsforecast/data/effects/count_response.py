@@ -6,8 +6,8 @@ from tsforecast.data.effects.errors import Matrix, Part
 
 BEND = 0.01  # of the scale of counts, in sizes of the series: effects multiply all but zeros
 _LEVEL = 28  # steps of a level: four weeks of days
-_FARTHEST = 5.0  # logarithm of an effect
-_LEAST = 1e-3  # dispersion
+_FARTHEST = 5.0  # bound of the logarithm of an effect
+_LEAST = 1e-3  # lower bound of the dispersion
 
 
 def working(columns: list[Matrix], targets: list[Matrix], coefficients: Matrix) -> list[Part]:
@@ -28,7 +28,7 @@ def working(columns: list[Matrix], targets: list[Matrix], coefficients: Matrix) 
 
 def _part(columns: Matrix, counts: Matrix, coefficients: Matrix) -> Part:
     steps = np.flatnonzero(np.isfinite(counts))
-    levels = (len(counts) - 1 - steps) // _LEVEL  # the last one is whole
+    levels = (len(counts) - 1 - steps) // _LEVEL  # counted from the end, so that the latest level is whole
     kept = (np.bincount(levels, counts[steps]) > 0)[levels]
     steps, levels = steps[kept], np.unique(levels[kept], return_inverse=True)[1]
     rows, values = columns[steps], counts[steps]
