@@ -61,7 +61,8 @@ def test_numbers():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("red", r"feature 'colour', got the text 'red': one-hot encode"),
+        ("12.5", r"feature 'colour', got the text '12.5'"),
+        (b"red", r"feature 'colour', got the text b'red'"),
         (math.inf, r"a finite number for feature 'colour', got inf"),
         (-np.float64(math.inf), r"a finite number for feature 'colour'"),
         (10**400, r"a finite number for feature 'colour'"),
@@ -72,6 +73,31 @@ def test_numbers():
 def test_what_is_not_a_finite_number_is_refused(value, message):
     with pytest.raises(ValueError, match=message):
         read_features({"size": 1.0, "colour": value})
+
+
+def test_a_text_has_a_column_in_which_others_are_zero():
+    red, blue, none = (read_features({"colour": text, "size": 2}) for text in ("red", "blue", None))
+    columns = FeatureColumns({}, 4).reserve(red).reserve(blue)
+    rows = [columns.row(one)[0, : len(columns.places)].tolist() for one in (red, blue, none)]
+    order = {name: place for place, name in enumerate(columns.places)}
+    places = [order[next(name for name in one if name != "size")] for one in (red, blue)]
+    assert [rows[0][k] for k in places] == [1, 0]
+    assert [rows[1][k] for k in places] == [0, 1]
+    assert all(math.isnan(rows[2][k]) for k in places)
+    unknown = columns.row(read_features({"colour": "green"}))[0]
+    assert [unknown[k].item() for k in places] == [0, 0]
+
+
+def test_a_feature_is_a_number_or_a_text_of_few_kinds():
+    columns = FeatureColumns({}, 4).reserve(read_features({"colour": "red", "size": 2}))
+    with pytest.raises(ValueError, match="a number for feature 'size', as before, got the text 'large'"):
+        columns.reserve(read_features({"size": "large"}))
+    with pytest.raises(ValueError, match="a text for feature 'colour', as before, got a number"):
+        columns.reserve(read_features({"colour": 3}))
+    for number in range(99):
+        columns = columns.reserve(read_features({"colour": f"shade {number}"}))
+    with pytest.raises(ValueError, match="feature 'colour' has more than 100 different texts"):
+        columns.reserve(read_features({"colour": "white"}))
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, "1.0"])

@@ -200,7 +200,7 @@ def test_bad_frames_are_refused_and_change_nothing(model):
         (X, y[:5], 1.0, "a target for each of 24 rows, got 5"),
         (X, wrong, 1.0, "expected a .*, got None: leave observations without a .* out"),
         (X.assign(a=math.inf), y, 1.0, "finite number for feature 'a', got inf"),
-        (X.assign(a="red"), y, 1.0, "feature 'a', got the text 'red': one-hot encode"),
+        (X.assign(a="1.5"), y, 1.0, "feature 'a', got the text '1.5'"),
         (X, y, -1.0, "w to be finite and not negative, got -1"),
         (X, y, pd.Series([math.nan] * 24), "w to be finite and not negative, got nan"),
         (X, y, [1.0, 2.0], r"w to be a number, or one for each of 24 rows, got shape \(2,\)"),

@@ -157,7 +157,7 @@ def test_bad_observations_are_refused_and_change_nothing(model):
     before = pickle.dumps(model)
     for x, y, message in [
         ({"a": math.inf}, 1, "finite number for feature 'a', got inf"),
-        ({"a": 1.0, "b": "red"}, 1, "feature 'b', got the text 'red': one-hot encode"),
+        ({"a": 1.0, "b": "red"}, 1, "a number for feature 'b', as before, got the text 'red'"),
         ({"a": datetime.date(2020, 1, 1)}, 1, "feature 'a', got datetime.date.* of type date"),
         ({"a": 1.0}, None, "expected a .*, got None: leave observations without a .* out"),
         ({"a": 1.0}, math.nan, "expected a .*, got nan: leave observations without a .* out"),
@@ -166,7 +166,7 @@ def test_bad_observations_are_refused_and_change_nothing(model):
             model.learn_one(x, y)
         assert pickle.dumps(model) == before
     with pytest.raises(ValueError, match="feature 'b', got the text"):
-        model.predict_one({"b": "red"})
+        model.predict_one({"b": "3.0"})
     assert pickle.dumps(model) == before
 
 

@@ -447,7 +447,7 @@ def test_the_picture_says_what_the_scores_say():
     ("items", "setup", "match"),
     [
         ([Observation({"x": math.inf}, "a", None)], CLASSES, "observation 0: expected a finite number for feature 'x'"),
-        ([Observation({"x": "red"}, "a", None)], CLASSES, "one-hot encode"),
+        ([Observation({"x": "1"}, "a", None)], CLASSES, "a number for feature 'x', got the text '1'"),
         ([Observation({"x": 1}, "a", None)], NUMBERS, "expected a number for the target, got the text 'a'"),
         ([Observation({"x": 1}, ["a"], None)], CLASSES, "expected a class"),
         (
@@ -533,7 +533,7 @@ def test_lines_that_are_no_objects():
         ("a,b,target\n1,2,3\n1,2,3,4,5\n", "Expected 3 fields in line 3, saw 5"),
         (
             "a,target\n1.5,1.5\n2,2\nred,3\n4,4\n",
-            "observation 2 (row 3): expected a number for feature 'a', got the text",
+            "observation 2 (row 3): expected a number for feature 'a', as before, got the text",
         ),
         (
             "a,target\n1.5,1.5\n2,2\n3,red\n4,4\n",
