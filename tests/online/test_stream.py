@@ -551,6 +551,15 @@ def test_a_bad_row_of_a_table_is_named(text, message, tmp_path, monkeypatch, cap
     assert message in error
 
 
+def test_a_first_row_that_is_refused_leaves_no_folder(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("a,target\n1e400,1.5\n")
+    assert (
+        main(["stream", "vd-ekf", "--hidden", "--data", str(tmp_path / "t.csv"), "--output", str(tmp_path / "o")]) == 2
+    )
+    assert "observation 0 (row 1)" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
 def test_values_of_any_size_and_texts_among_labels_of_a_table_are_read(tmp_path):
     (tmp_path / "t.csv").write_text("a,target\n1e300,7\n-1e300,7\n,high\n5,8\n0.5,8\n")
     items = list(read_stream(tmp_path / "t.csv", "target"))

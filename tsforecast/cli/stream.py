@@ -55,6 +55,8 @@ def run(chosen: Stream) -> int:
     classes = are_classes(chosen, ahead)
     setup = _setup(chosen, chosen.expected_classes if classes else 0)
     begun = _begun(chosen, setup)
+    if ahead:
+        advance(setup, begun, ahead[0])  # what is wrong with it is said before there is a folder
     name = "stdin" if chosen.data == "-" else Path(chosen.data).stem
     folder = Path(chosen.output) if chosen.output else runs.default_folder(chosen.learner, name)
     with runs.begun(folder, "stream", chosen, {"options": chosen.kept, "classes": setup.classes}):
