@@ -195,7 +195,7 @@ def test_pictures(fitted):
 
 def test_a_notebook_shows_the_page_of_a_forecaster(fitted):
     page = fitted.page()
-    assert page.title == "y: forecasts of 5 days"
+    assert page.title == "y: forecasts of 5 days by bank (a mixture of structural models)"
     assert [chart.name for section in page.sections for chart in section.charts] == ["a", "b"]
     assert fitted._repr_html_() == page._repr_html_()
     assert Forecaster(5)._repr_html_() is None

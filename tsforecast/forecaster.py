@@ -24,6 +24,7 @@ from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.cross_validation import trainer_of
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.sum_models import with_all_sums
+from tsforecast.models.words import in_words
 from tsforecast.plots import plot_forecasts
 from tsforecast.plots.pages import Page, forecast_charts, forecasts_page
 from tsforecast.plots.pages.answers import MOST_SERIES
@@ -175,7 +176,8 @@ class Forecaster:
         """
         drawn, targets = self._drawn("page", items, MOST_SERIES)
         horizon = steps_in_words(self.predictor_.prediction_length, self.predictor_.freq)
-        title = f"{', '.join(targets) or 'Series'}: forecasts of {horizon}"
+        model = in_words(self.predictor_.prediction_net)
+        title = f"{', '.join(targets) or 'Series'}: forecasts of {horizon} by {model}"
         return forecasts_page(title, forecast_charts(drawn, self._predicted(drawn), targets=targets))
 
     def _repr_html_(self) -> str | None:

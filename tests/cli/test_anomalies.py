@@ -35,6 +35,7 @@ def test_a_run_judges_its_data(made, tmp_path, capsys):
     assert (flagged["item_id"] == "s1").all()
     assert flagged.loc[flagged["score"].idxmax(), "day"] == pd.Timestamp("2024-01-01") + pd.Timedelta(days=AT)
     assert [path.name for path in out.glob("*.png")] == ["1-s1.png"]
+    assert "<h1>sales: anomalies by issm (level), at 0.001 false alarms a step</h1>" in (out / "page.html").read_text()
     assert "s1: spike at 2024-03-31," in capsys.readouterr().err
 
 

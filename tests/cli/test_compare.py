@@ -79,6 +79,7 @@ def test_the_page_has_scores_differences_and_pictures(scored, worse, tmp_path, c
     text = output.read_text()
     page = Page(text)
     assert page.open == []
+    assert re.search(r"<h1>[\w-]+: &lt;two&gt;, issm \(level, [\w ,]+\); one, issm \(level, ", text)
     assert "default-src 'none'" in text
     assert not re.search(r'(src|href)="(?!data:)', text)
     assert len(page.pictures) == 6  # differences, two runs' forecasts; by protocol

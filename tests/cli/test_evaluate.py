@@ -1,7 +1,5 @@
 """`evaluate`: the page and the pictures show forecasts that are made once."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 
@@ -38,16 +36,3 @@ def test_pictures_and_page_show_the_same_forecasts(tmp_path, monkeypatch):
     assert all(f'"{name}"' in page for name in "abc")
     assert "forecasts of 3 days by bank (a mixture of structural models)</h1>" in page
     assert (tmp_path / "run" / "plots" / "forecasts_rolling.png").is_file()
-
-
-def test_titles_have_a_model_in_words():
-    def net(names, transformation="none"):
-        structure = names and SimpleNamespace(names=names)
-        return SimpleNamespace(
-            dynamics=SimpleNamespace(structure=structure), units=SimpleNamespace(transformation=transformation)
-        )
-
-    assert drawn.model_in_words("sgls", net(None)) == "sgls"
-    assert drawn.model_in_words("issm", net(("level",))) == "issm (level)"
-    words = drawn.model_in_words("issm", net(("level", "trend", "quarter_of_year"), "log1p"))
-    assert words == "issm (level, trend and quarter of year, on a log scale)"

@@ -10,6 +10,7 @@ import pytest
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.cli import main
+from tsforecast.plots import save_figure
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,11 @@ def _few_steps(monkeypatch):
     monkeypatch.setattr("tsforecast.forecasting.estimator.StateSpaceEstimator", few)
 
 
-def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):
+def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, monkeypatch, caplog):
+    drawn = []
+    monkeypatch.setattr(
+        "tsforecast.cli.forecast.save_figure", lambda figure, path: drawn.append(figure) or save_figure(figure, path)
+    )
     with caplog.at_level(logging.INFO, "tsforecast"):
         assert main(["forecast", file, "--horizon", "4", "--keep", "kept"]) == 0
     found = pd.read_csv("shops-forecasts.csv")
@@ -44,6 +49,9 @@ def test_a_file_becomes_a_table_and_a_picture(file, tmp_path, caplog):
     assert found["ds"].unique().tolist() == ["2020-01-03", "2020-01-10", "2020-01-17", "2020-01-24"]
     assert (tmp_path / "shops-forecasts.png").stat().st_size > 10_000
     assert "shops-forecasts.png: their picture" in caplog.text
+    assert [one.get_suptitle() for one in drawn] == [
+        "shops, y: forecasts of 4 weeks by bank (a mixture of structural models)"
+    ]
     assert "seasonal naive" in caplog.text
     assert "chosen: bank, a mixture of" in caplog.text
     assert main(["predict", "kept", "--output", "again.csv"]) == 0

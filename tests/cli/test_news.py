@@ -33,6 +33,8 @@ def test_from_files_to_tables_and_pictures(tmp_path, monkeypatch, capsys):
     parts = pd.read_csv("parts/explain.csv").pivot_table(index="day", columns="part", values="mean")
     np.testing.assert_allclose(parts.drop(columns="fit").sum(axis=1), parts["fit"], rtol=1e-5)
     assert {path.name for path in tmp_path.rglob("*.png")} >= {"news.png", "explain.png"}
+    title = "after, sales: parts of the forecasts of 5 days by issm (level, damped level and day of week)"
+    assert f"<h1>{title}</h1>" in (tmp_path / "parts" / "page.html").read_text()
     capsys.readouterr()
     assert main(["news", "run", "--before", "after.csv", "--data", "before.csv", "--output", "news"]) == 2
     assert "are the files in the right order?" in capsys.readouterr().err

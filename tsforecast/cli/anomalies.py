@@ -16,6 +16,7 @@ from tsforecast.cli.opened import Opened
 from tsforecast.data import ForecastTask, read_task
 from tsforecast.data.calendar.stamps import shown
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.models.words import in_words
 from tsforecast.plots import measured, plot_anomalies, save_figure
 from tsforecast.plots.pages import anomalies_page
 
@@ -44,7 +45,8 @@ def run(chosen: Anomalies) -> int:
     label = measured("", task.unit)
     _draw(frame, out, chosen.plot_series, chosen.rate, label)
     if chosen.plot_series:
-        title = heading(task, f"anomalies, at {chosen.rate:g} false alarms a step")
+        model = "" if predictor is None else f" by {in_words(predictor.prediction_net)}"
+        title = heading(task, f"anomalies{model}, at {chosen.rate:g} false alarms a step")
         anomalies_page(frame, rate=chosen.rate, label=label, title=title).save(out / PAGE)
     log.info("%s: %d series, %d of %d judged steps flagged", out / "anomalies.csv", len(task.entries), *_counts(frame))
     return 0

@@ -17,6 +17,8 @@ from tsforecast.cli.scored import TABLES, read_scores, read_table
 from tsforecast.evaluation.compare import Difference
 from tsforecast.evaluation.metrics import flat
 from tsforecast.evaluation.report import CRPS_NOTE, PROTOCOLS
+from tsforecast.forecasting.predictor import load_predictor
+from tsforecast.models.words import in_words
 from tsforecast.plots import plot_differences
 from tsforecast.plots.pages.comparison import Contender, differences, page
 from tsforecast.plots.pages.scores import score_sections
@@ -101,7 +103,7 @@ def run(chosen: Compare) -> int:
     ]
     if len({run_.record["fingerprint"] for run_ in scored}) > 1:
         facts.append("The targets are the same; covariates or static features of the runs differ.")
-    title = f"{first['dataset']}: {', '.join(labels)}"
+    title = f"{first['dataset']}: {'; '.join(map(_in_words, scored, labels))}"
     found = {protocol: differences(contenders, protocol) for protocol in PROTOCOLS}
     models = {label: name for label, (_, name, _) in named.items()}
     charts = score_sections(_rows(named, "per_horizon.csv"), _rows(named, "calibration.csv"), models)
@@ -111,6 +113,11 @@ def run(chosen: Compare) -> int:
     write_table(_table(contenders, found), table)
     sys.stdout.write(f"Written:\n  {output}\n  {table}\n")
     return 0
+
+
+def _in_words(run: ScoredRun, label: str) -> str:
+    words = in_words(load_predictor(run.folder / runs.PREDICTOR, "cpu").prediction_net)
+    return words if label == run.scores["model"] else f"{label}, {words}"
 
 
 def _check_same_data(scored: Sequence[ScoredRun]) -> None:

@@ -18,8 +18,9 @@ from tsforecast.data.windows import collate, cut
 from tsforecast.evaluation import Evaluation
 from tsforecast.evaluation.metrics import flat
 from tsforecast.forecasting.predictor import StateSpacePredictor
-from tsforecast.models import AbstractForecaster, BankForecaster, ExactInference
+from tsforecast.models import AbstractForecaster, ExactInference
 from tsforecast.models.parts.regimes import AbstractRegimeInference
+from tsforecast.models.words import in_words
 from tsforecast.plots import (
     colour_of,
     measured,
@@ -37,7 +38,6 @@ from tsforecast.plots.pages.scores import score_sections
 from tsforecast.wording import counted, shortened
 
 ON_PAGE = 24  # series whose forecasts are on the page, at least
-_SCALES = {"log1p": "log", "sqrt": "square-root"}  # of transformations, in words
 _HISTORY = 2000  # steps that are smoothed before a picture of the components, at most
 _REGIMES_SHOWN = 4000  # steps of a picture of the regimes, at most: they are seen from afar
 
@@ -62,18 +62,8 @@ def page(
         Section("Forecasts", charts, "From the best to the worst series.", shown=("80 %",)),
         *score_sections(evaluation.per_horizon(), evaluation.calibration()),
     ]
-    title = heading(task, f"forecasts of {horizon} by {model_in_words(evaluation.model, net)}")
+    title = heading(task, f"forecasts of {horizon} by {in_words(net)}")
     return comparison(title, facts, contenders, {}, [], [(evaluation.model, record["command"])], sections)
-
-
-def model_in_words(name: str, net: Any) -> str:
-    """Return the name of a model and, of components, what they are: "issm (level and year, on a log scale)"."""
-    if net.dynamics.structure is None:
-        return f"{name} (a mixture of structural models)" if isinstance(net, BankForecaster) else name
-    *first, last = (part.replace("_", " ") for part in net.dynamics.structure.names)
-    kind = net.units.transformation
-    scale = "" if kind == "none" else f", on a {_SCALES.get(kind, kind)} scale"
-    return f"{name} ({', '.join(first)}{' and ' if first else ''}{last}{scale})"
 
 
 def spread(task: ForecastTask, evaluation: Evaluation, count: int) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from tsforecast.cli.opened import Opened
 from tsforecast.data.calendar.frequency import steps_in_words
 from tsforecast.data.tables.dataframes import as_lists
 from tsforecast.forecasting.predictor import StateSpacePredictor
+from tsforecast.models.words import in_words
 from tsforecast.plots.drivers import plot_curves
 from tsforecast.plots.news import plot_parts
 from tsforecast.plots.pages import explain_page
@@ -36,7 +37,7 @@ def run(chosen: Explain) -> int:
         title = f"What the forecast is made of: mean ± 2 standard deviations{scale_of(predictor)}"
         save_figure(plot_parts(found, most=chosen.plot_series, title=title), out / "explain.png")
         steps = steps_in_words(opened.length, task.freq)
-        title = heading(task, f"parts of the forecasts of {steps}{scale_of(predictor)}")
+        title = heading(task, f"parts of the forecasts of {steps} by {in_words(predictor.prediction_net)}")
         explain_page(found, title=title).save(out / PAGE)
     if getattr(predictor.input_transform, "effects", None) is not None:
         predictor.columns = None if task.columns is None else as_lists(task.columns)  # they name the covariates

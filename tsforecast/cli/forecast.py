@@ -12,12 +12,13 @@ from gluonts.model import Forecast
 from jsonargparse import Namespace
 
 from tsforecast.cli import forecast_tables, run_records, runs
+from tsforecast.cli.answers import heading
 from tsforecast.cli.commands import Forecast as Chosen
 from tsforecast.cli.given_files import columns
 from tsforecast.cli.option_groups import COLUMNS
 from tsforecast.cli.train_parser import options_of
 from tsforecast.data import ForecastTask, read_task
-from tsforecast.data.calendar.frequency import expected_alias_warnings
+from tsforecast.data.calendar.frequency import expected_alias_warnings, steps_in_words
 from tsforecast.data.hierarchy import find_hierarchy, with_levels
 from tsforecast.data.periods import find_periods
 from tsforecast.data.task import with_windows
@@ -26,7 +27,7 @@ from tsforecast.evaluation.scores import score
 from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.forecasting.sum_models import with_all_sums
-from tsforecast.models import MODELS
+from tsforecast.models.words import in_words, name_of
 from tsforecast.plots import plot_forecasts, save_figure
 from tsforecast.wording import counted
 
@@ -81,7 +82,10 @@ def run(chosen: Chosen) -> int:
     )
     if drawn:
         picture = out.with_name(out.name.split(".")[0] + ".png")
-        figure = plot_forecasts(ahead.entries, drawn, targets=ahead.targets, history=4 * task.prediction_length)
+        horizon = steps_in_words(task.prediction_length, task.freq)
+        title = heading(task, f"forecasts of {horizon} by {in_words(predictor.prediction_net)}")
+        steps = 4 * task.prediction_length
+        figure = plot_forecasts(ahead.entries, drawn, targets=ahead.targets, history=steps, title=title)
         shown = f"the first {len(drawn)} of them" if len(drawn) < len(ahead.entries) else "their picture"
         log.info("%s: %s", save_figure(figure, picture), shown)
     if chosen.keep:
@@ -96,7 +100,7 @@ def _keep(folder: Path, chosen: Chosen, predictor: StateSpacePredictor, task: Fo
     """Writes a run folder, as `train` does: what it kept back for the comparison is its test part."""
     from tsforecast.cli import train  # imports Lightning, which takes seconds
 
-    model = next(name for name, one in MODELS.items() if isinstance(predictor.prediction_net, one))
+    model = name_of(predictor.prediction_net)
     found = {} if task.columns is None else {name: getattr(task.columns, name) for name in COLUMNS}
     options = options_of(model)
     options.update(Namespace(data=chosen.data, freq=task.freq, prediction_length=task.prediction_length))
@@ -160,5 +164,5 @@ def _tell(predictor: StateSpacePredictor, weights: dict[str, Any], count: int) -
     """Names the parts of the forecasts."""
     largest = sorted(weights.items(), key=lambda item: -item[1])[:_NAMED]
     named = ", ".join(f"{100 * weight / count:.0f} % {name.replace('_', ' ')}" for name, weight in largest)
-    kind = type(predictor.prediction_net).__name__.removesuffix("Forecaster").lower()
+    kind = name_of(predictor.prediction_net)
     log.info("chosen: %s%s", kind, f", a mixture of {len(weights)} models: {named}, .." if named else "")
