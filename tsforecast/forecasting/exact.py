@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.data.effects.taken import Taken
-from tsforecast.forecasting import counts
+from tsforecast.forecasting import closed_phases, counts
 from tsforecast.models.parts.marginals import Marginals
 from tsforecast.models.transformations import transformation_of
 
@@ -72,8 +72,8 @@ class BatchMarginals:
         means = marginals.means_of(
             lambda x: torch.from_numpy(taken.restored(np.ldexp(x.double().numpy(), self.exponents[:, None])))
         )
-        weight = weight if weight.ndim == 3 else weight.unsqueeze(-1)
-        return (weight.unsqueeze(-1) * means).sum(1).double().numpy()
+        weight = weight.reshape(*weight.shape, *[1] * (4 - weight.ndim))
+        return (weight * means).sum(1).double().numpy()
 
     @cached_property
     def weights(self) -> tuple[list[str], NDArray[np.float64]]:
@@ -103,16 +103,16 @@ class BatchMarginals:
 
 
 def _of_counts(marginals: Marginals) -> Marginals:
-    """Return the distributions with models of counts alone, in series that have some.
+    """Return the distributions with models of counts alone, and closed phases, in series that have some.
 
     A Gaussian whose negative part counts as zero has far too large a mean where most values are zero.
     """
     if counts.NAME not in marginals.names:
         return marginals
-    others = torch.tensor([name != counts.NAME for name in marginals.names])
-    weight = marginals.log_weight
+    weight, names = marginals.log_weight, marginals.names
+    others = torch.tensor([name not in (counts.NAME, closed_phases.NAME) for name in names])
     alone = weight.masked_fill(others.reshape(-1, *[1] * (weight.ndim - 2)), -torch.inf)
-    has_some = alone.isfinite().any(1, keepdim=True)
+    has_some = weight[:, [name == counts.NAME for name in names]].isfinite().any(1, keepdim=True)
     return replace(marginals, log_weight=torch.where(has_some, alone, weight).log_softmax(1))
 
 

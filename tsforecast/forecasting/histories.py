@@ -19,6 +19,7 @@ from tsforecast.data.checks import as_numbers, check_entries
 from tsforecast.data.effects.taken import Taken
 from tsforecast.data.magnitude import find_exponents, in_units
 from tsforecast.data.windows import collate, cut, since_first_value
+from tsforecast.forecasting.closed_phases import ClosedPhases
 from tsforecast.forecasting.direct import ALONE, Directs
 from tsforecast.forecasting.exact import BatchMarginals, ExactForecast, widened
 from tsforecast.forecasting.far_values import NAMED, far_values, refuse_far_future
@@ -156,7 +157,8 @@ class Histories:
                 far[:, known:] = False  # what users say of the future is refused below
                 batch["known_future"] = batch["known_future"].masked_fill(far, torch.nan)
             directs = Directs(windows, self.freq, self.horizon, self.direct, self.num_shown) if self.direct else None
-            return self.forecasts(belief, batch, num_samples, exponents, known, directs)
+            closed = ClosedPhases.of(windows, self.freq, self.horizon, self.num_shown)
+            return self.forecasts(belief, batch, num_samples, exponents, known, directs, closed)
 
     def batch_of(self, entries: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]], NDArray[np.int64]]:
         """Return the batch of the histories of entries, the windows in it, and the exponents of their units."""
@@ -173,6 +175,7 @@ class Histories:
         exponents: NDArray[np.int64],
         known: int = 0,
         directs: Directs | None = None,
+        closed: ClosedPhases | None = None,
     ) -> list[Forecast]:
         """Return forecasts in the units of the data, given targets divided by powers of two.
 
@@ -184,6 +187,7 @@ class Histories:
             exponents: Exponents of the powers of two.
             known: Steps before the horizon that the future of the batch begins with.
             directs: Direct forecasts, which are mixed into those of the model; None for none.
+            closed: Phases that always have the same value, mixed in likewise; None for none.
         """
         net, count = self.net, len(batch["forecast_start"])
         names, infos = (batch.get(name, [None] * count) for name in ("item_id", "info"))
@@ -194,12 +198,14 @@ class Histories:
         refuse_far_future(net, batch, belief, names)
         marginals = net.marginals(belief, batch)
         paths = self._paths(belief, batch, num_samples, exponents, known, directs)
+        paths = paths if closed is None or not len(paths) or paths[0] is None else closed.exchanged(paths)
         if marginals is None:
             return [SampleForecast(samples=one, **c) for one, c in zip(paths, common, strict=True)]
         shown = self.num_shown
         marginals, exponents = marginals.behind(known).of_targets(slice(shown)), exponents[:, :shown]
         taken = Taken.of_batch(batch, "future")
         marginals = marginals if directs is None else directs.mixed(marginals, exponents)
+        marginals = marginals if closed is None else closed.mixed(marginals, exponents, taken)
         exact = BatchMarginals(widened(marginals, taken, exponents), exponents, taken)
         return [ExactForecast(exact, k, one, **c) for k, (one, c) in enumerate(zip(paths, common, strict=True))]
 

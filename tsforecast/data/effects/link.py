@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 BENDS = (np.inf, 1.0, 0.3, 0.1)  # in sizes of the series; from ten times these on effects multiply
 
+_ROUNDING = 1e-12  # of the size of a series: what is left of 0
+
 Array = NDArray[np.float64]
 
 
@@ -37,4 +39,5 @@ def moved(values: Array, effect: Array, bend: float | Array, size: float | Array
 def restored(values: NDArray[Any], effect: Array, link: Array) -> Array:
     """Return values that an effect was taken from with the effect, see `Effects.adjusted`; shapes broadcast."""
     bend, size, lowest = link
-    return np.maximum(moved(values, effect, bend, size), lowest)
+    found = np.maximum(moved(values, effect, bend, size), lowest)
+    return np.where(np.abs(found) < _ROUNDING * size, 0.0, found)

@@ -41,6 +41,11 @@ class Taken:
         """Return values (..., series, time, target) with the effects."""
         return restored(values, self.effect[..., None], self.link.T[..., None, None])
 
+    def without(self, values: Array) -> Array:
+        """Return values (series, time, target) less the effects."""
+        bend, size, _ = (x[..., None, None] for x in self.link.T)
+        return moved(values, -self.effect[:, : values.shape[1], None], bend, size)
+
     def deviated(self, values: Array, sign: float) -> Array:
         """Return values (series, time, target) with a standard deviation of the effects, up or down."""
         assert self.doubt is not None

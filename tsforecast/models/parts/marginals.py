@@ -129,10 +129,7 @@ class Marginals:
         if len(self.transformations) == 1:
             return self._clipped(self._of_components(normal)[0])
         found = self._by_program(normal)
-        if found is None:
-            found = mixture_quantiles(self._groups, self._weight, self._of_components, normal)
-            found = found.reshape(len(normal), *self.mean[:, 0].shape)
-        return self._clipped(found)
+        return self._clipped(self._searched(normal) if found is None else found)
 
     def cdf(self, values: Float[Tensor, "series horizon target"]) -> Float[Tensor, "series horizon target"]:
         """Return the probability of at most the given values, in the units of the data."""
@@ -162,7 +159,7 @@ class Marginals:
     def expectation(self) -> Float[Tensor, "series horizon target"]:
         """Return the means of the distributions in the units of the data, after clipping; finite however wide."""
         weight = self.log_weight.softmax(1)  # normalised in this precision: what lacks would be a share of the mean
-        if (unit := self._common_unit()) is not None:
+        if weight.ndim == 2 and (unit := self._common_unit()) is not None:
             clipped, low = self.clip != "none", torch.full_like(unit, -torch.inf)
             ends = torch.stack([low, -low], 1) if self.bounds is None else self.bounds[..., 0].to(unit)
             moments = self.mean[..., 0], self.deviation[..., 0]
@@ -258,18 +255,47 @@ class Marginals:
             groups.append(Group(name, weight, mean, deviation, size, bool((deviation == 0).any())))
         return groups
 
+    def _searched(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"]:
+        found = mixture_quantiles(self._groups, self._weight, self._of_components, normal)
+        return found.reshape(len(normal), *self.mean[:, 0].shape)
+
     def _by_program(self, normal: Float[Tensor, " level"]) -> Float[Tensor, "level series horizon target"] | None:
-        """Return the quantiles of one target by the compiled program; None for what it does not serve."""
+        """Return the quantiles of one target by the compiled program; None for what it does not serve.
+
+        It serves no value that is known with some probability: these steps are searched for alone.
+        """
         if (unit := self._common_unit()) is None:
             return None
-        mean, deviation = self.mean[..., 0], self.deviation[..., 0]
-        weight = self.log_weight.exp().to(mean)
-        found = mixture.quantiles(weight, mean, deviation, unit, self.transformations, normal)
-        return None if found is None else found.unsqueeze(-1)
+        mean, deviation, weight = self.mean[..., 0], self.deviation[..., 0], self.log_weight.exp().to(self.mean)
+        if weight.ndim == 2 and bool((deviation > 0).all()):
+            found = mixture.quantiles(weight, mean, deviation, unit, self.transformations, normal)
+            return None if found is None else found.unsqueeze(-1)
+        horizon = mean.shape[2]
+        weight, mean, deviation = (
+            x.reshape(*x.shape[:2], -1).expand_as(mean).transpose(1, 2).flatten(0, 1) for x in (weight, mean, deviation)
+        )
+        unit, has_known = unit.repeat_interleave(horizon), ((deviation == 0) & (weight > 0)).any(1)
+        own, free = mean[~has_known].unsqueeze(-1), deviation[~has_known].unsqueeze(-1)
+        free = torch.where(free > 0, free, 1.0)  # of no weight
+        found = mixture.quantiles(weight[~has_known], own, free, unit[~has_known], self.transformations, normal)
+        if found is None:
+            return None
+        every = found.new_empty(len(normal), len(mean))
+        every[:, ~has_known] = found[..., 0]
+        if bool(has_known.any()):
+            parts = (
+                weight.log(),
+                mean[..., None, None],
+                deviation[..., None, None],
+                unit[:, None, None].expand(-1, len(self.transformations), 1),
+            )
+            known = Marginals(*(x[has_known] for x in parts), self.transformations)
+            every[:, has_known] = known._searched(normal)[..., 0, 0]
+        return every.reshape(len(normal), -1, horizon, 1)
 
     def _common_unit(self) -> Float[Tensor, " series"] | None:
-        """Return the unit that all components share, of one target with weights for all steps; else None."""
+        """Return the unit that all components share, of one target; else None."""
         unit = self.size[:, 0, 0]
-        if self.log_weight.ndim > 2 or self.size.shape[-1] > 1 or not bool((self.size[..., 0] == unit[:, None]).all()):
+        if self.size.shape[-1] > 1 or not bool((self.size[..., 0] == unit[:, None]).all()):
             return None
         return unit.to(self.mean)
