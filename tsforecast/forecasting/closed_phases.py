@@ -16,7 +16,7 @@ from tsforecast.models.parts.marginals import Marginals
 NAME = "constant"  # in a mixture
 _LEAST, _LATEST = 4, 30  # seasons that show it, and that are looked at
 _PRIOR = 1e-3  # odds that a phase is such a one
-_LITTLE = 0.05  # probability that does not count
+_LITTLE = 0.2  # probability that does not count
 _SAME = 1e-9  # of the largest value: what effects that were taken and given back may have changed
 _WEEK = 7  # days, which are the season of hours and minutes
 
@@ -114,7 +114,7 @@ def _phases(row: Array, length: int, step: int) -> tuple[Array, Array]:
     near = _SAME * np.nanmax(np.abs(blocks), initial=0.0)
     recent = blocks[-_LEAST:]  # some of which may be missing
     low, high = (np.where(np.isnan(recent), end, recent) for end in (np.inf, -np.inf))
-    for phase in np.flatnonzero(high.max(0) - low.min(0) <= near):  # -inf where all are missing
+    for phase in np.flatnonzero(np.isfinite(recent).any(0) & (high.max(0) - low.min(0) <= near)):
         own = blocks[np.isfinite(blocks[:, phase]), phase]
         changes = np.flatnonzero(np.abs(own[::-1] - own[-1]) > near)
         run = int(changes[0]) if len(changes) else len(own)
