@@ -38,14 +38,14 @@ def test_a_closed_day_has_its_value_by_the_rule_of_laplace():
     assert not found[~closed].any()
 
 
-def test_missing_days_count_for_nothing_and_an_open_one_ends_the_run():
+def test_missing_days_count_for_nothing_and_an_open_one_breaks_the_rule():
     some = sales()
     some[-1] = np.nan
     np.testing.assert_allclose(chances(some)[1].max(), 20 / 21, rtol=1e-6)
-    some[-1 - 5 * WEEK] = 3.0
-    np.testing.assert_allclose(chances(some)[1].max(), 5 / 6, rtol=1e-2)
-    some[-1 - 2 * WEEK] = 3.0
+    some[-1 - 15 * WEEK] = 3.0
     assert not chances(some)[1].any()
+    np.testing.assert_allclose(chances(sales(4))[1].max(), 5 / 6, rtol=1e-2)
+    assert not chances(sales(3))[1].any()
 
 
 def test_zeros_by_chance_constants_and_known_steps_are_no_closed_phases():

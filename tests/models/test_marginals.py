@@ -193,3 +193,27 @@ def test_a_hundred_quantiles_take_few_looks_at_the_distribution_and_end_exactly(
     assert sum(looks) < 5.5 * found.numel()
     for level, values in zip(levels, found, strict=True):
         torch.testing.assert_close(mixture.cdf(values), level.expand_as(values), rtol=0, atol=1e-7)
+
+
+def test_values_that_are_known_with_some_probability_at_some_steps(monkeypatch):
+    """The compiled program has the other steps, where each has weights of its own."""
+    names = ("symlog", "none", "none")
+    several = make_marginals(names)
+    chances = torch.tensor([[0.9, 0.0, 0.3], [0.0, 0.0, 0.0]], dtype=torch.float64)[:, None, :, None]
+    own = several.log_weight[:, :2].log_softmax(1)[..., None, None] + torch.log1p(-chances)
+    mean, deviation = several.mean[..., :1].clone(), several.deviation[..., :1].clone()
+    mean[:, 2], deviation[:, 2] = 0.0, 0.0
+    found = Marginals(torch.cat([own, chances.log()], 1), mean, deviation, several.size[..., :1], names, "nonnegative")
+    levels = torch.linspace(0.02, 0.98, 49, dtype=torch.float64)
+    quantiles = found.quantile(levels)
+    monkeypatch.setattr(Marginals, "_by_program", lambda *_: None)
+    assert torch.allclose(quantiles, found.quantile(levels), rtol=1e-6, atol=1e-6)
+    at_most_zero = found.cdf(torch.zeros(2, 3, 1, dtype=torch.float64))[0, 0, 0]
+    assert at_most_zero >= 0.9
+    assert (quantiles[:, 0, 0, 0] == 0).sum() == (levels <= at_most_zero).sum()
+    free = Marginals(
+        several.log_weight[:, :2].log_softmax(1), *(x[:, :2] for x in (mean, deviation, found.size)), names[:2]
+    )
+    assert torch.allclose(
+        quantiles[:, 1], replace(free, clip="nonnegative").quantile(levels)[:, 1], rtol=1e-6, atol=1e-6
+    )

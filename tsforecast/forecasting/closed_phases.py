@@ -39,8 +39,9 @@ class ClosedPhases:
     def of(cls, windows: Sequence[dict[str, Any]], freq: str, horizon: int, targets: int) -> "ClosedPhases | None":
         """Return those of a batch; None where no series has one.
 
-        Let a phase have had a value n times in a row, and others of their values at most a share q the same. The odds
-        that it always has it are .001 q^(1 - n), and then it has it again with probability (n + 1) / (n + 2) (Laplace).
+        Let a phase have had the same value all n times, in 30 seasons at most, and other phases in a share q of theirs.
+        The odds that it always has it are .001 q^(1 - n), and then it has it again with probability (n + 1) / (n + 2)
+        (Laplace).
         """
         season = default_season(freq)
         if season < 2:
@@ -116,13 +117,11 @@ def _phases(row: Array, length: int, step: int) -> tuple[Array, Array]:
     low, high = (np.where(np.isnan(recent), end, recent) for end in (np.inf, -np.inf))
     for phase in np.flatnonzero(np.isfinite(recent).any(0) & (high.max(0) - low.min(0) <= near)):
         own = blocks[np.isfinite(blocks[:, phase]), phase]
-        changes = np.flatnonzero(np.abs(own[::-1] - own[-1]) > near)
-        run = int(changes[0]) if len(changes) else len(own)
-        if run < _LEAST:
+        if len(own) < _LEAST or (np.abs(own - own[-1]) > near).any():
             continue
         others = np.delete(blocks[:, phase % step :: step], phase // step, 1)
         others = others[np.isfinite(others)]
         alike = int((np.abs(others - own[-1]) <= near).sum())
-        odds = _PRIOR * ((alike + 0.5) / (len(others) + 1)) ** (1 - run)
-        values[phase], chances[phase] = own[-1], odds / (1 + odds) * (run + 1) / (run + 2)
+        odds = _PRIOR * ((alike + 0.5) / (len(others) + 1)) ** (1 - len(own))
+        values[phase], chances[phase] = own[-1], odds / (1 + odds) * (len(own) + 1) / (len(own) + 2)
     return values, chances

@@ -274,23 +274,18 @@ class Marginals:
         weight, mean, deviation = (
             x.reshape(*x.shape[:2], -1).expand_as(mean).transpose(1, 2).flatten(0, 1) for x in (weight, mean, deviation)
         )
-        unit, has_known = unit.repeat_interleave(horizon), ((deviation == 0) & (weight > 0)).any(1)
-        own, free = mean[~has_known].unsqueeze(-1), deviation[~has_known].unsqueeze(-1)
-        free = torch.where(free > 0, free, 1.0)  # of no weight
-        found = mixture.quantiles(weight[~has_known], own, free, unit[~has_known], self.transformations, normal)
-        if found is None:
+        unit, known = unit.repeat_interleave(horizon), ((deviation == 0) & (weight > 0)).any(1)
+        own = torch.where(deviation > 0, deviation, 1.0)  # that of no weight
+        free = [x[~known] for x in (weight, mean[..., None], own[..., None], unit)]
+        if (found := mixture.quantiles(free[0], free[1], free[2], free[3], self.transformations, normal)) is None:
             return None
         every = found.new_empty(len(normal), len(mean))
-        every[:, ~has_known] = found[..., 0]
-        if bool(has_known.any()):
-            parts = (
-                weight.log(),
-                mean[..., None, None],
-                deviation[..., None, None],
-                unit[:, None, None].expand(-1, len(self.transformations), 1),
-            )
-            known = Marginals(*(x[has_known] for x in parts), self.transformations)
-            every[:, has_known] = known._searched(normal)[..., 0, 0]
+        every[:, ~known] = found[..., 0]
+        if bool(known.any()):
+            size = unit[:, None, None].expand(-1, weight.shape[1], 1)
+            parts = [x[known] for x in (weight.log(), mean[..., None, None], deviation[..., None, None], size)]
+            own = Marginals(parts[0], parts[1], parts[2], parts[3], self.transformations)
+            every[:, known] = own._searched(normal)[..., 0, 0]
         return every.reshape(len(normal), -1, horizon, 1)
 
     def _common_unit(self) -> Float[Tensor, " series"] | None:
