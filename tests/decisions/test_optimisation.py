@@ -321,3 +321,15 @@ def test_what_the_command_does_not_take_is_told(tmp_path, capsys):
     (run / "run.json").write_text(record.replace('"branin"', "7"))
     assert main(["optimise", "--resume", str(run)]) == 2
     assert "run.json is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("acquisition", ["thompson", "ei"])
+def test_of_few_points_none_is_asked_for_again_before_all_are_known(acquisition):
+    optimiser = Optimiser((0.0, 0.0), (2.4, 3.4), snap=torch.round, acquisition=acquisition)
+    known, asked = optimiser.init(), set()
+    for _ in range(12):
+        point = optimiser.ask(known)
+        asked.add(tuple(point.tolist()))
+        known = optimiser.tell(known, point, float(((point - 1) ** 2).sum()))
+    assert asked == {(float(a), float(b)) for a in range(3) for b in range(4)}
+    assert tuple(optimiser.ask(known).tolist()) in asked

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tsforecast.decisions.ascent import Ascent
 from tsforecast.decisions.evaluations import Evaluations, Recommendation
+from tsforecast.decisions.grid import Function, Grid
 from tsforecast.decisions.process import avoiding, fit_failures, fit_process, log_improvement, log_probability_below
 from tsforecast.decisions.surrogate import Surrogate
 from tsforecast.decisions.trust_region import TrustRegion
@@ -18,8 +19,6 @@ ACQUISITIONS = ("thompson", "ei", "mixed")
 _GOOD = 5  # best points near which a draw is looked at
 _FORBIDDEN = 100.0  # standard deviations of the values that an excess of one standard deviation costs a draw
 _AUGMENTED = 0.05  # of the sum of objectives beside the largest one
-
-Function = Callable[[Tensor], Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +84,7 @@ class Optimiser:
             ahead: Points that were asked for, and whose values are still to come: the next is another draw.
         """
         low, high = self._corners
+        grid = Grid(low, high, self.snap, self.seed)
         count = len(known.values) + ahead
         fine = known.succeeded
         seed = (self.seed + count * 0x9E3779B97F4A7C15) % 2**63  # multiples of 2^64 / golden ratio lie far apart
@@ -96,7 +96,7 @@ class Optimiser:
             engine = torch.quasirandom.SobolEngine(len(low), scramble=True, seed=self.seed)
             # A point depends on how many are known, not on earlier calls.
             place = engine.fast_forward(count).draw(1, dtype=torch.float64)[0]
-            return self._snapped(low + place * (high - low))
+            return grid.new(grid.point(low + place * (high - low)), known.points)
         points = 2 * (known.points[fine] - low) / (high - low) - 1
         # With points ahead the largest improvement would be the same point again.
         by_draw = self.acquisition == "thompson" or ahead > 0 or (self.acquisition == "mixed" and count % 2 == 1)
@@ -114,15 +114,14 @@ class Optimiser:
             if bool((~fine[around]).any()):
                 failures = fit_failures(everywhere[around], ~fine[around])
                 function = avoiding(function, failures, _FORBIDDEN if by_draw else None)
-        if self.snap is not None:
-            function = self._of_snapped(function, centre, side)
+        function = grid.function(function, centre, side, known.points)
         # The part of the region that lies in the box.
         bounds = ((-1 - centre) / side).clamp(-1, 1), ((1 - centre) / side).clamp(-1, 1)
         good = local[near][seen[near].topk(min(_GOOD, len(near)), largest=False).indices]
         found = self.ascent(function, *bounds, good, torch.Generator().manual_seed(seed))
         place = ((centre + found * side + 1) / 2).clamp(0, 1)
         # Rounding may leave the box.
-        return self._snapped(torch.minimum(torch.maximum(low + place * (high - low), low), high))
+        return grid.new(grid.point(torch.minimum(torch.maximum(low + place * (high - low), low), high)), known.points)
 
     def _weights(self, known: Evaluations, seed: int) -> Float[Tensor, " objective"]:
         """Return weights of the objectives, uniform on the simplex."""
@@ -171,21 +170,6 @@ class Optimiser:
             excess, shift, spread = _standardised(x)
             parts.append(log_probability_below(fit_process(inputs, excess), (-shift / spread).item()))
         return lambda x: torch.stack([part(x) for part in parts]).sum(0)
-
-    def _of_snapped(self, function: Function, centre: Tensor, side: float) -> Function:
-        """Return the function of points that are snapped first; its slope is the one there."""
-        low, high = self._corners
-
-        def snapped(x: Tensor) -> Tensor:
-            with torch.no_grad():
-                place = low + ((centre + x * side + 1) / 2).clamp(0, 1) * (high - low)
-                moved = ((2 * (self._snapped(place) - low) / (high - low) - 1) - centre) / side
-            return function(x + (moved - x).detach())  # straight through: a snap has no slope of its own
-
-        return snapped
-
-    def _snapped(self, places: Float[Tensor, "*place dim"]) -> Float[Tensor, "*place dim"]:
-        return places if self.snap is None else self.snap(places)
 
     def recommend(self, known: Evaluations) -> Recommendation:
         """Return the evaluation at which the surrogate, given all values, expects the least function.
