@@ -10,6 +10,7 @@ import tsforecast
 from tsforecast import Forecaster, StateSpaceEstimator
 from tsforecast.analysis import anomalies
 from tsforecast.analysis.explain import explain
+from tsforecast.cli import main
 from tsforecast.data.known import attach_known, with_room
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import columns_of
@@ -134,6 +135,20 @@ def test_a_fault_in_a_file_is_named_by_its_line(tmp_path):
         Forecaster(1).fit(tmp_path / "sales.csv")
     with pytest.raises(ValueError, match="expected a frame, or a CSV, Parquet or Excel file, got"):
         Forecaster(1).fit(tmp_path)
+
+
+def test_messages_name_the_options_of_their_caller(tmp_path, capsys):
+    few = plain().head(12)
+    with pytest.raises(ValueError, match="give a shorter horizon or fewer windows, or delete"):
+        tsforecast.cross_validate(few, 50)
+    for ask in (Forecaster(50).fit, lambda data: tsforecast.forecast(data, 50)):
+        with pytest.raises(ValueError, match="at least 51 are needed; take a shorter horizon, or"):
+            ask(few)
+    few.to_csv(file := tmp_path / "few.csv", index=False)
+    assert main(["forecast", str(file), "--horizon=50", "--output", str(tmp_path / "found.csv")]) == 2
+    assert "take a shorter --horizon, or" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="give a shorter prediction_length or"):
+        read_task(few, "D", 50)
 
 
 def test_a_scenario_of_targets_and_of_prices(priced):

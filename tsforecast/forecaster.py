@@ -29,7 +29,7 @@ from tsforecast.models.words import in_words
 from tsforecast.plots import plot_forecasts
 from tsforecast.plots.pages import Page, forecast_charts, forecasts_page
 from tsforecast.plots.pages.answers import MOST_SERIES
-from tsforecast.wording import listed
+from tsforecast.wording import listed, options_called
 
 _DRAWN = 6  # series of a picture, at most
 
@@ -77,8 +77,9 @@ class Forecaster:
         check_count("horizon", self.horizon, 1)
         data, roles = _rows(frame), replace(columns_of(self.columns), ahead=True)
         source = frame if isinstance(frame, str | Path) else data  # so that messages name the lines of the file
-        task = read_task(source, self.freq, self.horizon, 0, columns=roles)
-        predictor = trainer_of(self.model, task.prediction_length, self.seed)(task)
+        with options_called(prediction_length="horizon"):
+            task = read_task(source, self.freq, self.horizon, 0, columns=roles)
+            predictor = trainer_of(self.model, task.prediction_length, self.seed)(task)
         if not isinstance(predictor, StateSpacePredictor):
             raise ValueError(f"model={self.model!r} is a baseline, which `tsforecast.cross_validate` takes")
         assert task.columns is not None
