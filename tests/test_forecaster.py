@@ -10,7 +10,9 @@ import tsforecast
 from tsforecast import Forecaster, StateSpaceEstimator
 from tsforecast.analysis import anomalies
 from tsforecast.analysis.explain import explain
+from tsforecast.cli import main
 from tsforecast.data.known import attach_known, with_room
+from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import columns_of
 
 COLUMNS = {"item": "shop", "timestamp": "day", "target": "sales", "covariates": ["price"]}
@@ -100,6 +102,53 @@ def test_known_covariates_stay_where_new_rows_have_targets_alone(priced):
     assert found["day"].min() == day + pd.Timedelta(1, "D")
     with pytest.raises(ValueError, match="covariates of series 'a' end here, 1 steps"):
         Forecaster(5, columns=COLUMNS).fit(table()).update(more).predict()
+
+
+def test_files_are_read_as_forecast_reads_them(priced, tmp_path):
+    data, fields = table(), ("target", "feat_dynamic_real")
+    for name, write in (("a.csv", data.to_csv), ("a.parquet", data.to_parquet), ("a.xlsx", data.to_excel)):
+        write(file := tmp_path / name, index=False)
+        forecaster = Forecaster(5, model=priced.predictor_, columns=COLUMNS).fit(str(file))
+        expected = read_task(file, "D", 5, columns=columns_of(COLUMNS), beyond=True).latest
+        for one, other in zip(forecaster._task(forecaster._data).latest, expected, strict=True):
+            assert one["start"] == other["start"]
+            assert all(np.array_equal(one[name], other[name]) for name in fields)
+
+
+def test_rows_of_a_file_meet_rows_of_other_cells(priced, tmp_path):
+    """Text of shops, dates and numbers, and these themselves."""
+    data, found = table().round(2).assign(shop=lambda rows: (rows["shop"] == "b") + 1), []
+    days = pd.to_datetime(["2024-03-31", "2024-04-05"] * 2)
+    new = pd.DataFrame({"shop": [1, 1, 2, 2], "day": days, "sales": [40, None, 41, None], "price": [None, 2.0] * 2})
+    data.to_csv(file := tmp_path / "sales.csv", index=False)
+    new.to_csv(more := tmp_path / "new.csv", index=False)
+    for one, other in ((data, new), (file, new), (data, more), (file, more)):
+        forecaster = Forecaster(5, model=priced.predictor_, columns=COLUMNS).fit(one).update(other)
+        found.append([entry["target"] for entry in forecaster._task(forecaster._data).latest])
+        np.testing.assert_array_equal(found[-1], found[0])
+    assert np.shape(found[0]) == (2, 91)
+
+
+def test_a_fault_in_a_file_is_named_by_its_line(tmp_path):
+    (tmp_path / "sales.csv").write_text("day,sales\n2024-01-01,5\n2024-01-02,many\n2024-01-03,6\n")
+    with pytest.raises(ValueError, match=r"sales.csv, line 3, column 'sales': expected a number, got 'many'"):
+        Forecaster(1).fit(tmp_path / "sales.csv")
+    with pytest.raises(ValueError, match="expected a frame, or a CSV, Parquet or Excel file, got"):
+        Forecaster(1).fit(tmp_path)
+
+
+def test_messages_name_the_options_of_their_caller(tmp_path, capsys):
+    few = plain().head(12)
+    with pytest.raises(ValueError, match="give a shorter horizon or fewer windows, or delete"):
+        tsforecast.cross_validate(few, 50)
+    for ask in (Forecaster(50).fit, lambda data: tsforecast.forecast(data, 50)):
+        with pytest.raises(ValueError, match="at least 51 are needed; take a shorter horizon, or"):
+            ask(few)
+    few.to_csv(file := tmp_path / "few.csv", index=False)
+    assert main(["forecast", str(file), "--horizon=50", "--output", str(tmp_path / "found.csv")]) == 2
+    assert "take a shorter --horizon, or" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="give a shorter prediction_length or"):
+        read_task(few, "D", 50)
 
 
 def test_a_scenario_of_targets_and_of_prices(priced):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
@@ -18,7 +19,7 @@ from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import check_count, read_task
 from tsforecast.data.tables.columns import with_categories
 from tsforecast.data.tables.dataframes import alike, as_lists, as_pandas, columns_of, with_rows
-from tsforecast.data.tables.formats import without_index
+from tsforecast.data.tables.formats import frame_in, without_index
 from tsforecast.data.tables.roles import Columns
 from tsforecast.data.task import ForecastTask
 from tsforecast.evaluation.cross_validation import trainer_of
@@ -28,7 +29,7 @@ from tsforecast.models.words import in_words
 from tsforecast.plots import plot_forecasts
 from tsforecast.plots.pages import Page, forecast_charts, forecasts_page
 from tsforecast.plots.pages.answers import MOST_SERIES
-from tsforecast.wording import listed
+from tsforecast.wording import listed, options_called
 
 _DRAWN = 6  # series of a picture, at most
 
@@ -65,18 +66,20 @@ class Forecaster:
         self.horizon, self.model, self.freq, self.columns, self.seed = horizon, model, freq, columns, seed
 
     def fit(self, frame: Any) -> Self:
-        """Train on a frame with a row for each series and time stamp, and return self.
+        """Train on a frame with a row for each series and time stamp, or on its file, and return self.
 
-        Covariates may go on behind the last target: they are the known future. Where none is named, numbers that do so
-        are covariates, as in `tsforecast.forecast`.
+        A path is read as `tsforecast.forecast` reads it: CSV, Parquet, Excel. Covariates may go on behind the last
+        target: they are the known future. Where none is named, numbers that do so are covariates.
 
         Raises:
             ValueError: If the frame is not as expected; the message names the row.
         """
         check_count("horizon", self.horizon, 1)
-        data = _rows(frame)
-        task = read_task(data, self.freq, self.horizon, 0, columns=replace(columns_of(self.columns), ahead=True))
-        predictor = trainer_of(self.model, task.prediction_length, self.seed)(task)
+        data, roles = _rows(frame), replace(columns_of(self.columns), ahead=True)
+        source = frame if isinstance(frame, str | Path) else data  # so that messages name the lines of the file
+        with options_called(prediction_length="horizon"):
+            task = read_task(source, self.freq, self.horizon, 0, columns=roles)
+            predictor = trainer_of(self.model, task.prediction_length, self.seed)(task)
         if not isinstance(predictor, StateSpacePredictor):
             raise ValueError(f"model={self.model!r} is a baseline, which `tsforecast.cross_validate` takes")
         assert task.columns is not None
@@ -85,7 +88,7 @@ class Forecaster:
         return self
 
     def update(self, new: Any) -> Self:
-        """Take new rows, and return self: later answers know them, and the model is not trained again.
+        """Take new rows or their file, and return self: later answers know them; the model is not trained again.
 
         A row of a time stamp that is known already replaces what it has a value for.
 
@@ -94,10 +97,10 @@ class Forecaster:
         """
         data, rows = self._fitted("update"), _rows(new)
         roles = columns_of(self.predictor_.columns)
-        keys, names = [*roles.items, *roles.stamps], [*roles.targets, *roles.covariates]
+        names = [*roles.targets, *roles.covariates]
         if not roles.wide and not {*names} & {*rows}:
             raise ValueError(f"expected new rows to have {listed(names)}, or some of these, got {listed(rows)}")
-        joined = with_rows(data, rows, keys, roles.stamps)
+        joined = with_rows(data, rows, roles)
         self._task(joined, whole=True)  # which refuses what does not fit, and leaves all as it is
         self._data = joined
         return self
@@ -129,9 +132,9 @@ class Forecaster:
         """Return forecasts under assumptions about the future.
 
         Args:
-            known: Rows within the forecasts. Targets are taken as given: forecasts are conditioned on them. Covariates
-                take the place of those of the fit; NAME_low and NAME_high are a range of one. Cells and columns that
-                are left out are as they were.
+            known: Rows within the forecasts, or their file. Targets are taken as given: forecasts are conditioned on
+                them. Covariates take the place of those of the fit; NAME_low and NAME_high are a range of one. Cells
+                and columns that are left out are as they were.
             quantiles: Levels between 0 and 1.
 
         Raises:
@@ -218,8 +221,11 @@ class Forecaster:
 
 
 def _rows(frame: Any) -> pd.DataFrame:
-    """Return a frame of pandas with all in columns."""
-    data = as_pandas(frame)
+    """Return a frame of pandas with all in columns, also of the path of a file."""
+    if isinstance(frame, str | Path) and (Path(frame).is_dir() or ".json" in Path(frame).suffixes[:1]):
+        raise ValueError(f"expected a frame, or a CSV, Parquet or Excel file, got {frame}")
+    data = frame_in(Path(frame)) if isinstance(frame, str | Path) else as_pandas(frame)
     if not isinstance(data, pd.DataFrame):
-        raise ValueError(f"expected a frame of pandas or polars, or an Arrow table, got a {type(frame).__name__}")
+        kind = type(frame).__name__
+        raise ValueError(f"expected a frame of pandas or polars, an Arrow table or the path of a file, got a {kind}")
     return without_index(data)

@@ -11,6 +11,7 @@ _LISTED = 20  # names in a message, at most
 _COMPARED = 200  # letters of names among which the nearest is looked for
 
 _at_command_line: ContextVar[bool] = ContextVar("at_command_line", default=False)
+_called: ContextVar[dict[str, str]] = ContextVar("called", default={})  # noqa: B039 it is never changed in place
 
 
 @contextmanager
@@ -23,17 +24,28 @@ def command_line_wording() -> Iterator[None]:
         _at_command_line.reset(token)
 
 
+@contextmanager
+def options_called(**names: str) -> Iterator[None]:
+    """Within the block, messages call options as its caller knows them, such as horizon for prediction_length."""
+    token = _called.set(_called.get() | names)
+    try:
+        yield
+    finally:
+        _called.reset(token)
+
+
 def option(name: str, value: str | int | float | bool | Sequence[str] | None = None, within: str | None = None) -> str:
     """An option as the reader of a message gives it.
 
     Args:
-        name: Of the option: the same in Python and on the command line.
+        name: Of the option: the same in Python and on the command line; see `options_called` for others.
         value: What to give; True for a switch, None for the bare name.
         within: What the keyword is an argument of, for example "columns=Columns"; None for the function itself.
 
     Returns:
         `freq='D'` or `--freq D`; `columns=Columns(wide=True)` or `--wide`.
     """
+    name = _called.get().get(name, name)
     if _at_command_line.get():
         if value is None or value is True:
             return f"--{name}"

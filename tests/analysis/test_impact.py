@@ -12,10 +12,11 @@ import torch
 from scipy.signal import lfilter
 
 from tests.analysis.r_random import RRandom
-from tsforecast.analysis.impact import Options, _units, effects, impact
+from tsforecast.analysis.impact import Impact, Options, _units, effects, impact
 from tsforecast.analysis.impact_tables import ALL
 from tsforecast.analysis.interventions import pairs_of_table, read_dates
 from tsforecast.cli import main
+from tsforecast.cli.impact import _told
 from tsforecast.wording import in_full
 
 pytestmark = pytest.mark.usefixtures("unchecked_module")
@@ -377,6 +378,15 @@ def test_controls_that_do_not_fit_are_refused():
 def test_numbers_of_a_sentence_are_written_out():
     found = [in_full(value) for value in (290_212.4, -0.0123456, 12.0, 1.5e9, 999_960.0)]
     assert found == ["290,200", "-0.01235", "12", "1,500,000,000", "1,000,000"]
+
+
+@pytest.mark.parametrize(("count", "end"), [(5, []), (6, ["and 1 other, see summary.csv"])])
+def test_sentences_say_how_many_series_they_leave_out(count, end):
+    numbers = dict.fromkeys(["actual", "predicted", "effect", "effect_lower", "effect_upper", "relative", "tail"], 1.0)
+    rows = [{"item_id": k, "intervention": 1, "measure": "average", **numbers} for k in range(count)]
+    lines = _told(Impact(*map(pd.DataFrame, ([], rows, [], []))), 0.95)
+    assert [line for line in lines if not line.startswith("series ")] == end
+    assert len(lines) == count
 
 
 def test_the_command_writes_tables_and_a_picture(tmp_path, capsys):

@@ -11,6 +11,7 @@ from tests.forecasting.test_estimator import HORIZON, make_entries, make_estimat
 from tsforecast.analysis.explain import explain
 from tsforecast.analysis.news import news
 from tsforecast.plots.news import biggest, plot_news, plot_parts
+from tsforecast.plots.pages import explain_page
 
 pytestmark = [
     pytest.mark.usefixtures("unchecked_module"),
@@ -207,6 +208,43 @@ def test_parts_add_up_to_the_forecast(trained, name):
     was = np.concatenate([x.mean for x in predictor.predict(hidden, num_samples=0)])
     np.testing.assert_allclose(fit["mean"] - fit["recent"], was, rtol=1e-4, atol=1e-5)
     assert ("rest" in set(found["part"])) == (name == "pool")  # of a gls, which has no components
+
+
+@pytest.mark.parametrize("name", ["issm", "bank"])
+def test_parts_of_several_targets_add_up_to_the_forecast_of_each(name):
+    """With a covariate of the model; of the second series one target has no value before the last steps."""
+    rng, entries = np.random.default_rng(2), []
+    for item in "ab":
+        target = 5 + rng.normal(size=(2, LENGTH)).cumsum(1) * [[1.0], [100.0]]
+        wave = rng.normal(size=(1, LENGTH + HORIZON))
+        entries.append({"item_id": item, "start": pd.Period("2024-01-02"), "target": target, "feat_dynamic_real": wave})
+    entries[1]["target"][0, :-4] = np.nan
+    train = [{**e, "feat_dynamic_real": e["feat_dynamic_real"][:, :LENGTH]} for e in entries]
+    predictor = make_estimator(name, epochs=1, effects="given").train(train)
+    predictor.columns = {"target": ["sales", "visits"]}
+    found = explain(predictor, entries, recent=4)
+    keys = ["item_id", "target", "timestamp"]
+    assert found["target"].unique().tolist() == ["sales", "visits"]
+    assert set(found["part"]) >= {"level", "day_of_week", "covariates", "fit"}
+    parts = found[found["part"] != "fit"].groupby(keys)[["mean", "recent"]].sum(min_count=1)
+    fit = found[found["part"] == "fit"].set_index(keys)[["mean", "recent"]]
+    np.testing.assert_allclose(parts, fit, rtol=1e-5, atol=1e-4)  # float32
+    now = np.concatenate([x.mean.T.ravel() for x in predictor.predict(entries, num_samples=0)])
+    np.testing.assert_allclose(fit["mean"], now, rtol=1e-4, atol=1e-4)
+    assert fit["recent"].isna().groupby(["item_id", "target"]).all().tolist() == [False, False, True, False]
+    assert len(plot_parts(found).axes) == 4 * found["part"].nunique()
+    (section,) = explain_page(found).sections
+    assert [chart.name for chart in section.charts] == ["a, sales", "a, visits", "b, sales", "b, visits"]
+
+
+def test_parts_where_a_target_ends_early_are_said_to_be_those_of_its_own_model(caplog):
+    (entry,) = make_entries(1, LENGTH, missing=False)
+    several = {**entry, "target": np.stack([entry["target"], entry["target"][::-1]])}
+    several["target"][1, -2:] = np.nan
+    predictor = make_estimator("issm", epochs=1).train([several])
+    caplog.set_level("INFO")
+    explain(predictor, [several])
+    assert "'s0': targets end at different steps; parts leave out what one says of another" in caplog.text
 
 
 def test_deviations_of_parts_in_a_mixture_follow_the_law_of_total_variance(trained):

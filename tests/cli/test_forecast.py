@@ -10,6 +10,7 @@ import pytest
 
 from tsforecast import StateSpaceEstimator
 from tsforecast.cli import main
+from tsforecast.forecasting.predictor import load_predictor
 from tsforecast.plots import save_figure
 
 
@@ -133,3 +134,21 @@ def test_a_missing_file_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["forecast", "nothing.csv"]) == 2
     assert "nothing.csv" in capsys.readouterr().err
+
+
+def test_a_table_without_covariates_that_have_no_effect_is_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    random, days = np.random.default_rng(0), pd.date_range("2024-01-01", periods=67)
+    noise = pd.DataFrame({"day": days, "sales": 50 + random.normal(size=67), "price": random.normal(size=67)})
+    noise.loc[60:, "sales"] = np.nan
+    noise.to_csv("noise.csv", index=False)
+    noise[["day", "sales"]].dropna().to_csv("new.csv", index=False)
+    assert main(["forecast", "noise.csv", "--output", "a.csv", "--plot-series=0", "--keep", "run"]) == 0
+    assert "no covariate has an effect; dropped" in capsys.readouterr().err
+    for given in (["--output", "same.csv"], ["--data", "new.csv", "--output", "b.csv"]):
+        assert main(["predict", "run", *given]) == 0
+    ours, same = (pd.read_csv(name).drop(columns="item_id") for name in ("b.csv", "same.csv"))
+    pd.testing.assert_frame_equal(ours, same)
+    assert main(["explain", "run", "--data", "new.csv", "--plot-series=0"]) == 0
+    found = load_predictor("run/predictor", "cpu").predict_frame(noise[["day", "sales"]].dropna())
+    np.testing.assert_allclose(found["mean"], ours["mean"])

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from tsforecast import StateSpaceEstimator
+from tsforecast.analysis.explain import explain
 from tsforecast.data import Columns, read_task
 from tsforecast.forecasting.predictor import load_predictor, save_predictor
 
@@ -60,6 +61,14 @@ def test_forecasts_are_those_of_the_target_alone(table, predictor, tmp_path):
     short["past_feat_dynamic_real"] = entry["past_feat_dynamic_real"][:, :40]
     (filled,) = predictor.impute([short], 5)
     assert filled.samples.shape == (5, 40)
+
+
+def test_parts_are_those_of_the_target_alone(table, predictor):
+    whole = table.dropna()[-60:]
+    found = explain(predictor, whole)
+    assert "target" not in found
+    means = predictor.predict_frame(whole, [0.5])["mean"]
+    np.testing.assert_allclose(found.loc[found["part"] == "fit", "mean"], means, rtol=1e-4)
 
 
 def test_the_past_of_a_covariate_tells_of_the_future_where_dynamics_are_shared(table, predictor):

@@ -114,6 +114,9 @@ def test_bounds_of_marginals_are_those_of_a_censored_distribution(float64):
         ([30, 31, 0, 0, 0, 33, 30, 31], 0),  # a closure
         ([0, 0, 0, 0, 0, -30, 31, 29, 33, 30], 0),  # no amounts: they have both signs
         ([np.nan, np.nan, 0, 0, np.nan, 0, 30, 31, 29, 33, 30], 6),
+        ([*range(100)], 0),  # a ramp
+        ([*(1.1 ** np.arange(50))], 0),  # growth
+        ([0, 0, 0, 0, 9, 0, 90, 120, 110, 130, 120], 4),  # a shop that opened by and by
         ([np.nan, np.nan], 1),
         ([0, 0, 0], 0),
     ],

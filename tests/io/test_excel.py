@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from tsforecast.data import Columns, read_task
-from tsforecast.data.tables.formats import check_form
+from tsforecast.data.tables.formats import check_form, names_in
 
 openpyxl = pytest.importorskip("openpyxl")
 
@@ -67,6 +67,7 @@ def test_a_faulty_cell_is_named_by_its_row_in_the_sheet(tmp_path):
 def test_a_command_checks_it_by_its_first_rows(tmp_path):
     path = workbook(tmp_path / "sales.xlsx", cells(table().rename(columns={"sales": "price"}).assign(cost=1.0)))
     check_form(path, Columns(target="price"))
+    assert names_in(path) == ["shop", "day", "price", "cost"]  # as of a file of `predict --known`
     with pytest.raises(ValueError, match="there is no column 'sold'"):
         check_form(path, Columns(target="sold"))
 

@@ -56,6 +56,18 @@ def test_each_target_is_forecast_as_if_it_were_alone(net):
             torch.testing.assert_close(found.of_target(target).expectation(), expected.expectation(), **EXACT)
 
 
+def test_components_of_each_target_are_those_of_it_alone():
+    """So that `evaluate` draws those of the first target."""
+    net = make_model("issm-targets")
+    batch = history(net)
+    with torch.no_grad():
+        found = net.inference.decompose(batch)
+        expected = [net.inference.inner.decompose(alone(batch, target)) for target in range(2)]
+    for name, pair in found.items():
+        for part, own in zip(pair, zip(*(one[name] for one in expected), strict=True), strict=True):
+            torch.testing.assert_close(part, torch.cat(own), **EXACT)
+
+
 def test_the_likelihood_is_that_of_correlated_innovations_in_statsmodels():
     """x_{t+1} = x_t + K_t e_t, y_t = x_t + e_t, e_t ~ N(0, S_t R S_t), with gains by the local level's filter."""
     options = {"components": "level", "num_dynamic_real": 0, "num_static_real": 0, "cardinality": []}

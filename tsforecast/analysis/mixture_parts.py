@@ -17,6 +17,7 @@ from tsforecast.core import kalman
 from tsforecast.core.gaussian import map_tensors
 from tsforecast.models import AbstractForecaster, Batch, Belief
 from tsforecast.models.parts.inference import AbstractLinearMixture, LinearMember, emissions
+from tsforecast.models.parts.joint_inference import JointInference
 from tsforecast.models.parts.marginals import Marginals
 
 REST, FIT = "rest", "fit"
@@ -24,21 +25,29 @@ _STEP = 1e-3  # of a deviation, for the slope of a mean
 Parts = dict[str, tuple[Float[Tensor, " horizon"], Float[Tensor, " horizon"]]]
 
 
-def mixture_parts(net: AbstractForecaster[Any], linear: AbstractLinearMixture[Any], batch: Batch) -> Parts:
-    """Return mean and standard deviation of each part of the forecast of one series, and of their sum "fit".
+def mixture_parts(net: AbstractForecaster[Any], linear: AbstractLinearMixture[Any], batch: Batch) -> list[Parts]:
+    """Return the parts of the forecast of each target of one series, and their sum "fit".
 
-    Deviations are those of the mixture, to the first order in transformations. What has no name is the part "rest".
+    They are means and standard deviations: those of the mixture, to the first order in transformations. What has no
+    name is the part "rest".
 
     Args:
         net: The model: its forecasts stay within bounds.
         linear: Its mixture, of one target.
         batch: Its past is filtered, and its `future_*` fields are read.
     """
-    first: dict[str, Tensor] = {}
-    second: dict[str, Tensor] = {}
     belief = net.filter(batch)[0]
     mixture = net.marginals(belief, batch)
     assert mixture is not None
+    inference = net.inference
+    each = inference.each(batch, belief) if isinstance(inference, JointInference) else [(batch, belief)]
+    return [_summed(linear, mixture.of_target(k), known, own) for k, (own, known) in enumerate(each)]
+
+
+def _summed(linear: AbstractLinearMixture[Any], mixture: Marginals, belief: Belief, batch: Batch) -> Parts:
+    """Return mean and standard deviation of each part of one target, and of their sum."""
+    first: dict[str, Tensor] = {}
+    second: dict[str, Tensor] = {}
     for weight, parts in _weighed(linear, mixture, belief, batch):
         for name, (mean, variance) in parts.items():
             first[name] = first.get(name, 0.0) + weight * mean
@@ -62,7 +71,8 @@ def _weighed(
                 alone = dataclasses.replace(mixture, **one, transformations=mixture.transformations[place])
                 both = alone.mean[0, 0, :, 0], alone.deviation[0, 0, :, 0]
                 own = {name: (mean[row], deviation[row]) for name, (mean, deviation) in parts.items()}
-                yield alone.log_weight.exp()[0, 0], _in_units(alone, own or {REST: both, FIT: both})
+                # Of one step or all, whatever the dimensions of weights.
+                yield alone.log_weight.exp()[0, 0].flatten(), _in_units(alone, own or {REST: both, FIT: both})
                 component += 1
 
 

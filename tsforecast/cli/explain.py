@@ -30,6 +30,7 @@ def run(chosen: Explain) -> int:
     if chosen.importance:
         curves_behind(predictor)
         with_windows(predictor, task.latest, chosen.importance)
+    predictor.columns = None if task.columns is None else as_lists(task.columns)  # they name targets and covariates
     found = explain(predictor, task.latest, recent=chosen.recent, seed=chosen.seed)
     out = Path(chosen.output) if chosen.output else opened.folder / "explain"
     write_tables(out, task.columns, task.entries, explain=found)
@@ -40,7 +41,6 @@ def run(chosen: Explain) -> int:
         title = heading(task, f"parts of the forecasts of {steps} by {in_words(predictor.prediction_net)}")
         explain_page(found, title=title).save(out / PAGE)
     if getattr(predictor.input_transform, "effects", None) is not None:
-        predictor.columns = None if task.columns is None else as_lists(task.columns)  # they name the covariates
         _write_curves(chosen, predictor, task.latest, out)
     log.info("%s: the parts of the forecasts of %d series", out, len(task.entries))
     return 0

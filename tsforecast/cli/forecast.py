@@ -29,7 +29,7 @@ from tsforecast.forecasting.predictor import StateSpacePredictor, save_predictor
 from tsforecast.forecasting.sum_models import with_all_sums
 from tsforecast.models.words import in_words, name_of
 from tsforecast.plots import plot_forecasts, save_figure
-from tsforecast.wording import counted
+from tsforecast.wording import counted, options_called
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ _SCORED = 100  # series of the comparison, at most
 _NAMED = 3  # structures that a line names
 
 
+@options_called(prediction_length="horizon")
 def run(chosen: Chosen) -> int:
     """Writes forecasts and a picture."""
     if chosen.threads:

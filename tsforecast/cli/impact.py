@@ -14,7 +14,7 @@ from tsforecast.io.files import make_folder
 from tsforecast.plots.impact import plot_impact
 from tsforecast.plots.pages import impact_page
 from tsforecast.plots.style import save_figure
-from tsforecast.wording import in_full
+from tsforecast.wording import counted, in_full
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +54,14 @@ def run(chosen: commands.Impact) -> int:
 def _told(found: Impact, level: float) -> list[str]:
     """Returns a line for each of the first series and interventions, and for the overall effects."""
     rows, overall = standard(found.summary), standard(found.overall)
-    rows = rows[rows["measure"] == "average"].head(_TOLD)
+    rows = rows[rows["measure"] == "average"]
+    left = len(rows) - _TOLD
     lines = [
         f"series {row['item_id']!r}, intervention {row['intervention']}: {_said(row, level)}"
-        for _, row in rows.iterrows()
+        for _, row in rows.head(_TOLD).iterrows()
     ]
+    if left > 0:
+        lines.append(f"and {counted(left, 'other')}, see summary.csv")
     if not overall.empty:
         row = overall[overall["measure"] == "average"].iloc[-1]
         whose = "all series" if row["item_id"] == ALL else f"series {row['item_id']!r}"

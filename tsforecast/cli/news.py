@@ -9,6 +9,7 @@ from tsforecast.cli.commands import News
 from tsforecast.cli.opened import Opened
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.models import ExactInference
+from tsforecast.models.parts.joint_inference import JointInference
 from tsforecast.plots.news import plot_news
 from tsforecast.plots.style import save_figure
 
@@ -37,4 +38,5 @@ def scale_of(predictor: StateSpacePredictor) -> str:
     """Return on which scale a model adds up, for titles; nothing where it is that of the data."""
     net = predictor.prediction_net
     name = net.units.transformation
-    return f" ({name} of the data)" if isinstance(net.inference, ExactInference) and name != "none" else ""
+    inference = net.inference.inner if isinstance(net.inference, JointInference) else net.inference
+    return f" ({name} of the data)" if isinstance(inference, ExactInference) and name != "none" else ""

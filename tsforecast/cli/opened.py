@@ -80,5 +80,7 @@ class Opened:
         """Return the data of a file, or those of the run, with the frequency and categories of the run."""
         if data is None and self.trained.dataset is not None:
             return options.task_of(self.trained, found=columns)
+        if data is not None and columns.covariates and Path(data).is_file():
+            columns = self.predictor().roles_in(Path(data), columns)
         known = {"beyond": beyond, "categories": self.record["categories"] or None, "columns": columns}
         return read_task(data or self.trained.data, self.record["split"]["freq"], length, windows, **known)

@@ -9,7 +9,7 @@ import pandas as pd
 from gluonts.itertools import Cyclic
 
 from tsforecast.data.calendar.frequency import period_alias
-from tsforecast.wording import counted
+from tsforecast.wording import counted, option
 
 
 def check_entries(
@@ -70,7 +70,7 @@ def check_entries(
     if longest < min_longest:
         raise ValueError(
             f"all series are too short: the longest has {counted(longest, 'step')}, at least {min_longest} are needed; "
-            "take a shorter prediction length, or fewer test windows"
+            f"take a shorter {option('prediction_length')}, or fewer test windows"
         )
 
 

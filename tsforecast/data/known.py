@@ -88,15 +88,15 @@ def attach_known(
     return result
 
 
-def brings_covariates(path: Path, columns: Columns) -> bool:
+def brings_covariates(source: Path | pd.DataFrame, columns: Columns) -> bool:
     """Return whether a table has one of the covariates."""
-    names = names_in(path)
+    names = _names(source)
     return any(category_of(name, names) or _written(name, names) for name in columns.covariates)
 
 
 def _there(source: Path | pd.DataFrame, roles: Columns) -> Columns:
     """Return the roles of columns without those that a table leaves out."""
-    names = [*map(str, source.columns)] if isinstance(source, pd.DataFrame) else names_in(source)
+    names = _names(source)
     ends = [one for name in roles.covariates for one in ends_of(name)]
     made = [name for name in roles.covariates if category_of(name, names)]
     covariates, targets = (
@@ -107,6 +107,10 @@ def _there(source: Path | pd.DataFrame, roles: Columns) -> Columns:
         return replace(roles, covariates=covariates)
     targets = targets or covariates[:1] or roles.targets  # a table needs a column of numbers
     return replace(roles, target=targets, covariates=[name for name in covariates if name not in targets])
+
+
+def _names(source: Path | pd.DataFrame) -> list[str]:
+    return [*map(str, source.columns)] if isinstance(source, pd.DataFrame) else names_in(source)
 
 
 def _written(name: str, names: Sequence[str]) -> str | None:

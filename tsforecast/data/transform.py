@@ -96,7 +96,8 @@ class Prepare(MapTransformation):
 
     def map_transform(self, data: dict[str, Any], is_train: bool) -> dict[str, Any]:
         """The prepared entry, its targets in float64; identity fields of the original are kept."""
-        data = data if self.effects is None else self.effects.adjusted(data)
+        if self.effects is not None:
+            data = self.effects.adjusted(self.effects.completed(data, self.prediction_length))
         if self.num_past:
             if np.atleast_2d(as_numbers(data[FieldName.TARGET])).shape[0] < self.num_targets:  # else they are in it
                 rows = as_numbers(data[PAST]) if data.get(PAST) is not None else np.zeros((0, 0))

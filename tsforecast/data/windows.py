@@ -14,7 +14,7 @@ from tsforecast.data.magnitude import in_range
 
 _PER_STEP = ("target", "observed", "time_feat", "season_index", "dynamic_real")
 _TARGETS = ("past_target", "future_target", "known_future")
-_SMALL, _RECENT = 0.05, 5  # share of the median of so many values
+_SMALL, _RECENT, _JUMP = 0.05, 5, 2.0  # share of the median of so many values; their rise where a shop opens
 _PER_SERIES = ("series_index", "static_cat", "static_real", "known_future")
 _AS_THEY_ARE = ("item_id", "info", "forecast_start", SIGNALS)
 _OF_EFFECTS = "effect"  # of covariates, which were taken from the targets; only some entries have it
@@ -63,7 +63,8 @@ def first_value(values: np.ndarray, observed: np.ndarray) -> int:
     """The first step of values (time, target): the first observed, or behind it the first not out of all proportion.
 
     A shop that has not opened sells nothing: early values below a twentieth of the recent ones do not count, where they
-    are at least two, and twice as many as any later ones of that size in a row. The last step where there is no value.
+    are at least two, twice as many as any later ones of that size in a row, and values jump behind them. The last step
+    where there is no value.
     """
     seen = np.flatnonzero(observed.any(-1))
     if not len(seen):
@@ -79,7 +80,11 @@ def first_value(values: np.ndarray, observed: np.ndarray) -> int:
     ends = np.flatnonzero(np.diff(np.concatenate([[False], is_small, [False]])))
     runs = np.diff(ends)[::2]
     early, later = int(runs[0]), int(runs[1:].max(initial=0))
-    return int(seen[early if early >= 2 and early < len(seen) and early >= 2 * later else 0])
+    if early < 2 or early == len(seen) or early < 2 * later:
+        return int(seen[0])
+    # A ramp begins with small values, too, and they tell of it: it passes every size step by step.
+    jumps = sizes[early : early + _RECENT].mean(0) > _JUMP * sizes[:early].max(0)
+    return int(seen[early if jumps.any() else 0])
 
 
 def collate(

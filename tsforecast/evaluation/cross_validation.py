@@ -27,12 +27,14 @@ from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.estimator import StateSpaceEstimator
 from tsforecast.forecasting.predictor import StateSpacePredictor
 from tsforecast.forecasting.refit import Train, predicted, refitted
+from tsforecast.wording import options_called
 
 log = logging.getLogger(__name__)
 
 _CHUNK = 500  # forecasts that become rows at once
 
 
+@options_called(prediction_length="horizon")
 def cross_validate(
     data: Any,
     horizon: int | None = None,

@@ -16,10 +16,12 @@ from tsforecast.data.tables.dataframes import alike, columns_of
 from tsforecast.data.tables.roles import Columns
 from tsforecast.forecasting.default_model import fitted
 from tsforecast.forecasting.sum_models import with_all_sums
+from tsforecast.wording import options_called
 
 _TOGETHER = 1024  # series whose forecasts are held
 
 
+@options_called(prediction_length="horizon")
 def forecast(
     data: Any,
     horizon: int | None = None,

@@ -1,6 +1,7 @@
 """The GluonTS predictor of all models: from a history to a forecast, to a file and back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gluonts.model.predictor import Predictor, RepresentablePredictor
 from tsforecast.core.devices import find_device
 from tsforecast.data.checks import refuse_frame
 from tsforecast.data.effects.effects import Effects
+from tsforecast.data.known import brings_covariates
 from tsforecast.data.quantiles import TENTHS, check_levels, forecast_frame
 from tsforecast.data.sources import read_task
 from tsforecast.data.tables.dataframes import alike, as_pandas, columns_of
@@ -240,10 +242,19 @@ class StateSpacePredictor(RepresentablePredictor):
                 f"expected no static_categories, got {', '.join(roles.static_categories)}: the model was not trained "
                 "with a DataFrame, and the codes of its categories are not known; train with one, or give entries"
             )
+        roles = self.roles_in(dataset, roles)
         task = read_task(
             dataset, self.freq, self.prediction_length, columns=roles, beyond=True, categories=self.categories
         )
         return (task.ending_together() if start == "common" else task).latest, task.columns
+
+    def roles_in(self, source: Path | pd.DataFrame, roles: Columns) -> Columns:
+        """Return roles of columns without covariates, where a table has none of these and forecasts use none."""
+        effects = getattr(self.input_transform, "effects", None)
+        is_used = len(self.input_transform.dynamic_units) > 0 or (effects is not None and effects.basis.signals)
+        if is_used or not roles.covariates or brings_covariates(source, roles):
+            return roles
+        return replace(roles, covariates=())
 
     def impute(self, dataset: Iterable[dict[str, Any]], num_samples: int | None = None) -> Iterator[SampleForecast]:
         """Return joint samples of the missing values of every entry, given all that it has, in order.

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from tsforecast.analysis.explain import parts_of
-from tsforecast.data.tables.naming import standard
+from tsforecast.data.tables.naming import names_of, standard
 from tsforecast.plots.style import COLOURS, DASHES, MARK, MODEL, OBSERVED, date_axis, draw_band, style_axis
 from tsforecast.wording import shortened
 
@@ -77,17 +77,17 @@ def plot_parts(frame: pd.DataFrame, *, most: int = 4, title: str | None = None) 
     if not len(frame):
         raise ValueError("expected the parts of at least one forecast, got none")
     names = ["fit", *parts_of(frame)]
-    series = [*frame.groupby("item_id", sort=False)][:most]
+    series = [*frame.groupby(names_of(frame), sort=False)][:most]
     figure = Figure(figsize=(1.0 + 2.7 * len(names), 0.9 + 2.0 * len(series)), layout="constrained")
     axes = figure.subplots(len(series), len(names), squeeze=False, sharex="row")
-    for row, (item, own) in zip(axes, series, strict=True):
+    for row, (one, own) in zip(axes, series, strict=True):
         for number, (axis, name) in enumerate(zip(row, names, strict=True)):
             part = own[own["part"] == name]
             times, mean, std, recent = (np.asarray(part[name]) for name in ("timestamp", "mean", "std", "recent"))
             draw_band(axis, times, mean, std, colour=COLOURS[number % len(COLOURS)])
             axis.plot(times, mean - recent, color=MARK, linestyle=DASHES, linewidth=0.9, label="without the last steps")
             shown = "forecast" if name == "fit" else name.replace("_", " ")
-            axis.set_title(f"{shortened(str(item), 18)}: {shown}" if name == "fit" else shown, loc="left", fontsize=9)
+            axis.set_title(f"{shortened(str(one), 18)}: {shown}" if name == "fit" else shown, loc="left", fontsize=9)
             style_axis(axis)
             date_axis(axis)
     axes[0, 0].legend(frameon=False, fontsize=7)

@@ -379,3 +379,18 @@ def test_all_numbers_agrees_with_a_look_at_each_column(cells):
 )
 def test_no_date_is_without_a_digit(text, found):
     assert looks_like_dates(pd.Series(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("role", "cells", "remedy"),
+    [
+        ("covariates", "abac", r"such as columns=Columns\(covariates=\['kind=[bc]'\]\); .*static_categories=\['kind'"),
+        ("static_reals", "aaaa", r"none\); columns=Columns\(static_categories=\['kind'\]\) takes a category of each"),
+        ("covariates", "a123", "expected a number, got 'a'; correct it"),
+        ("past_covariates", "abac", "none\\); correct it"),
+    ],
+)
+def test_categories_that_are_given_for_numbers_are_told_their_roles(role, cells, remedy):
+    frame = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=4), "y": 1.0, "kind": [*cells]})
+    with pytest.raises(ValueError, match=remedy):
+        read_task(frame, "D", 1, 1, columns=Columns(target="y", **{role: ["kind"]}))

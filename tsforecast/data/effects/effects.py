@@ -143,6 +143,12 @@ class Effects:
         signals = covariates[0][:, sorted({one.column for one in self.basis.signals})]
         return less | {"link": self.link_of(size), MEMORY: np.append(kept, after[0]), SIGNALS: signals}
 
+    def completed(self, entry: dict[str, Any], beyond: int) -> dict[str, Any]:
+        """Return an entry with zeros for covariates where it has none and none has an effect, `beyond` steps longer."""
+        if self.basis.signals or "effect" in entry or len(as_numbers(entry.get(COVARIATES, ()))) == self.num_covariates:
+            return entry
+        return {**entry, COVARIATES: np.zeros((self.num_covariates, np.shape(entry["target"])[-1] + beyond))}
+
     @property
     def nothing(self) -> Array:
         """Return the size and the means over the past of a series that has not begun: NaN."""

@@ -47,8 +47,10 @@ def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float
     if text.any():
         row = int(np.argmax(text))
         cells = raw[text].astype(str)
-        what = remedy(cells, decimal) or (
-            "correct it, or leave it empty if it is missing" if gaps else "correct it; every row needs one"
+        what = (
+            remedy(cells, decimal)
+            or _categories(table, column, cells, int((~missing).sum()))
+            or ("correct it, or leave it empty if it is missing" if gaps else "correct it; every row needs one")
         )
         others = f" ({len(cells)} cells of this column are none)" if len(cells) > 1 else ""
         raise ValueError(f"{table.place(row, column)}: expected a number, got {cells.iloc[0]!r}{others}; {what}")
@@ -62,6 +64,18 @@ def numbers(table: Table, column: str, *, gaps: bool = True) -> NDArray[np.float
         what = "correct it, or leave the cell empty if it is missing" if gaps else "correct it"
         raise ValueError(f"{table.place(found[0][0], column)}: {found[1]}; {what}")
     return values
+
+
+def _categories(table: Table, column: str, text: pd.Series, filled: int) -> str:
+    """Return the ways to use a column of text that was given for numbers; "" where it has numbers, too."""
+    columns = table.columns
+    if len(text) < filled or column not in (*columns.covariates, *columns.static_reals):
+        return ""
+    of_series = f"{column_option('static_categories', [column])} takes a category of each series"
+    if column in columns.static_reals:
+        return of_series
+    value = text.value_counts().index.tolist()[:2][-1]  # the most frequent is what others are compared with
+    return f"name its categories, such as {column_option('covariates', [f'{column}={value}'])}; {of_series}"
 
 
 def timestamps(table: Table) -> Stamps:

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import pandas as pd
 import pyarrow as pa
 
+from tsforecast.data.tables.cells import timestamps
+from tsforecast.data.tables.contents import MISSING
 from tsforecast.data.tables.roles import Columns
+from tsforecast.data.tables.table import Table
 
 # Names of columns that stand for a role, where a mapping gives the columns that are called otherwise.
 _ROLES = {"item_id": "item", "unique_id": "item", "ds": "timestamp", "y": "target"}
@@ -74,17 +78,27 @@ def alike(found: pd.DataFrame, data: Any) -> Any:
     return nw.from_arrow(table, backend=frame.implementation).to_native()
 
 
-def with_rows(data: pd.DataFrame, new: pd.DataFrame, keys: Sequence[str], stamps: Sequence[str]) -> pd.DataFrame:
+def _stamps(frame: pd.DataFrame, name: str, roles: Columns) -> Any:
+    """Return a column of time stamps, read as in any table."""
+    return frame[name] if frame[name].dtype.kind == "M" else timestamps(Table(Path("DataFrame"), frame, roles, roles))
+
+
+def with_rows(data: pd.DataFrame, new: pd.DataFrame, roles: Columns) -> pd.DataFrame:
     """Return a frame with further rows behind its own; what these have a value for wins where both have a row."""
+    keys, stamps = [*roles.items, *roles.stamps], roles.stamps
     if not stamps or {*keys} - {*new}:
         names = ", ".join(keys) if stamps else "series and time stamp, a row for each"
         raise ValueError(f"expected new rows with the columns {names}, got {', '.join(map(str, new))}")
-    for name in stamps:
-        if data[name].dtype.kind == "M" and new[name].dtype.kind != "M":
-            new = new.assign(**{name: pd.to_datetime(new[name])})
-    twice = new.duplicated([*keys])
+    for name in keys:  # a file has them as text
+        if data[name].dtype.kind != new[name].dtype.kind:
+            is_stamp = [name] == stamps
+            both = (_stamps(frame, name, roles) if is_stamp else frame[name].astype(str) for frame in (data, new))
+            data, new = (frame.assign(**{name: cells}) for frame, cells in zip((data, new), both, strict=True))
+    values = new.columns.difference(keys)
+    new = new.assign(**new[values].mask(new[values].isin(MISSING)))  # pyright: ignore[reportCallIssue]
+    twice = new.duplicated(keys)
     if twice.any():
-        raise ValueError(f"two new rows are of {', '.join(map(str, new.loc[twice, [*keys]].iloc[0]))}; keep one")
-    order = pd.concat([data[[*keys]], new[[*keys]]]).drop_duplicates()
-    joined = new.set_index([*keys]).combine_first(data.set_index([*keys])).reset_index()
-    return order.merge(joined, on=[*keys], how="left")
+        raise ValueError(f"two new rows are of {', '.join(map(str, new.loc[twice, keys].iloc[0]))}; keep one")
+    order = pd.concat([data[keys], new[keys]]).drop_duplicates()
+    joined = new.set_index(keys).combine_first(data.set_index(keys)).reset_index()
+    return order.merge(joined, on=keys, how="left")

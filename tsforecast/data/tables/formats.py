@@ -67,12 +67,24 @@ def read_table(source: Path | pd.DataFrame, columns: Columns, rows: int | None =
     return in_long_form(table)
 
 
+def frame_in(path: Path, rows: int | None = None) -> pd.DataFrame:
+    """Return the first rows of a file, or all, with all of its columns; cells of a text file stay as they are written.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it can not be read.
+    """
+    if is_parquet(expect_file(path)):
+        return read_parquet(path) if rows is None else next(parquet_parts(path, rows))
+    if is_excel(path):
+        return read_excel(path, rows)[0]
+    check_packed(path)
+    return _of_text(path, lambda layout: first_rows(path, layout, rows))
+
+
 def names_in(path: Path) -> list[str]:
     """Return the names of the columns of a file; a ValueError if it can not be read."""
-    if is_parquet(expect_file(path)):
-        return [str(name) for name in next(parquet_parts(path, SAMPLE)).columns]
-    check_packed(path)
-    return _of_text(path, lambda layout: [str(name) for name in first_rows(path, layout).columns])
+    return [str(name) for name in frame_in(path, SAMPLE).columns]
 
 
 def check_form(path: Path, columns: Columns) -> None:
@@ -83,12 +95,7 @@ def check_form(path: Path, columns: Columns) -> None:
     name = path.name.lower()
     if not path.is_file() or name.endswith((*PACKED, ".json", ".jsonl")):
         return
-    if is_parquet(path):
-        find_schema(path, next(parquet_parts(path, SAMPLE)), columns)
-    elif is_excel(path):
-        find_schema(path, read_excel(path, SAMPLE)[0], columns)
-    else:
-        _of_text(path, lambda layout: find_schema(path, first_rows(path, layout), columns))
+    find_schema(path, frame_in(path, SAMPLE), columns)
 
 
 def without_index(frame: pd.DataFrame) -> pd.DataFrame:
@@ -125,9 +132,9 @@ def _from_frame(path: Path, frame: pd.DataFrame, given: Columns, first_line: int
     return table_of(path, frame, schema, given, first_line=first_line)
 
 
-def first_rows(path: Path, layout: Layout) -> pd.DataFrame:
-    """The first rows of a text file, as text: they decide on the columns."""
-    return pd.read_csv(path, nrows=SAMPLE, dtype=str, **layout.options)
+def first_rows(path: Path, layout: Layout, rows: int | None = SAMPLE) -> pd.DataFrame:
+    """The first rows of a text file, or all, as text: they decide on the columns."""
+    return pd.read_csv(path, nrows=rows, dtype=str, **layout.options)
 
 
 def _of_text(path: Path, read: Callable[[Layout], Read]) -> Read:

@@ -87,6 +87,12 @@ def standard(frame: Any) -> pd.DataFrame:
     return found
 
 
+def names_of(frame: Any) -> pd.Series:
+    """Return the name of the series of each row of a standard table, with its target where there are several."""
+    names = frame["item_id"].astype(str)
+    return names + ", " + frame["target"].astype(str) if "target" in frame else names
+
+
 def _item_columns(items: Any, names: list[str], cells: Cells) -> dict[str, Any]:
     """Return the columns that name series; the items in one column where their cells are not known."""
     codes, distinct = pd.factorize(items)

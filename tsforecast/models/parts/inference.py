@@ -142,6 +142,8 @@ class AbstractInference(abc.ABC, Generic[SomeDynamics]):
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Return the smoothed components of the batch's past, see `Structure.parts_of`.
 
+        Several targets with a model each are series one after the other, targets outermost.
+
         Raises:
             ValueError: If the state has no components with names.
         """

@@ -152,12 +152,13 @@ class JointInference(AbstractInference[AbstractDynamics]):
         return samples.squeeze(-1).unflatten(0, (self._targets, -1)).movedim(0, -1)
 
     def decompose(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Refuse: each target has components of its own.
+        """Return the smoothed components of all targets, each a series of its own model, targets outermost."""
+        return self.inner.decompose(self._flat(batch))
 
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError("each of several targets has components of its own: forecast them as series, or take gls")
+    def each(self, batch: Batch, belief: Belief) -> list[tuple[Batch, Belief]]:
+        """Return a batch and a belief of each target, as its own model takes them."""
+        rows = {name: values.chunk(self._targets) for name, values in self._flat(batch).items()}
+        return [({name: x[k] for name, x in rows.items()}, known) for k, known in enumerate(belief.joint.members)]
 
     def _flat(self, batch: Batch) -> Batch:
         """Return the batch with each target as a series, targets outermost."""
@@ -170,9 +171,8 @@ class JointInference(AbstractInference[AbstractDynamics]):
                 found[name] = values.movedim(-1, 0).flatten(0, 1).unsqueeze(-1)
             else:
                 found[name] = values.repeat(count, *[1] * (values.ndim - 1))
-        number = torch.arange(count, device=batch["series_index"].device)
-        number = number.repeat_interleave(len(batch["series_index"]))
         index = found["series_index"]
+        number = torch.arange(count, device=index.device).repeat_interleave(len(batch["series_index"]))
         # 0 is the unknown series, of every target.
         found["series_index"] = torch.where(index > 0, (index - 1) * count + number + 1, 0)
         # The target is the last category.

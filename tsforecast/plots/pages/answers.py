@@ -13,7 +13,7 @@ from tsforecast.analysis.impact import Impact
 from tsforecast.data.calendar.frequency import expected_alias_warnings
 from tsforecast.data.calendar.stamps import stamps_of
 from tsforecast.data.quantiles import INTERVALS, forecast_quantiles
-from tsforecast.data.tables.naming import standard
+from tsforecast.data.tables.naming import names_of, standard
 from tsforecast.plots.forecasts import BAND_LEVELS
 from tsforecast.plots.news import parts_of
 from tsforecast.plots.pages.page import Band, Chart, Line, Mark, Page, Panel, Section
@@ -125,7 +125,8 @@ def explain_page(frame: Any, *, title: str | None = None, facts: Sequence[str] =
     frame = _rows(frame)
     parts = ["fit", *parts_of(frame)]
     charts = []
-    for item, own in islice(frame.groupby("item_id", sort=False), MOST_SERIES):
+    series = frame.groupby(names_of(frame), sort=False)
+    for one, own in islice(series, MOST_SERIES):
         times = own.loc[own["part"] == "fit", "timestamp"].to_numpy()
         panels, table = [], pd.DataFrame({"time": times})
         for number, name in enumerate(parts):
@@ -138,8 +139,8 @@ def explain_page(frame: Any, *, title: str | None = None, facts: Sequence[str] =
             ]
             panels.append(Panel(lines, [Band("± 2 standard deviations", mean - 2 * std, mean + 2 * std)], shown))
             table[shown] = mean
-        charts.append(Chart(str(item), times, panels, table=table))
-    left = frame["item_id"].nunique() - len(charts)
+        charts.append(Chart(str(one), times, panels, table=table))
+    left = series.ngroups - len(charts)
     return Page(title or "What the forecast is made of", [Section("Parts of the forecasts", charts, left=left)], facts)
 
 
@@ -159,8 +160,7 @@ def anomalies_page(
         ValueError: If there are no rows.
     """
     frame = _rows(frame)
-    names = frame["item_id"].astype(str)
-    names = names + ", " + frame["target"].astype(str) if "target" in frame else names
+    names = names_of(frame)
     scores: Any = frame.groupby(names, sort=False)["score"].max().fillna(0.0)
     rarest = scores.sort_values(ascending=False, kind="stable").index
     has_chart = names.isin(rarest[:MOST_SERIES])
