@@ -73,3 +73,10 @@ def test_every_declared_dependency_is_used_and_every_used_one_declared(used):
 def test_extras_of_experiments_are_imported_there():
     extras = {name(text) for extra in OF_EXPERIMENTS for text in PROJECT["optional-dependencies"][extra]}
     assert extras <= distributions("experiments")
+
+
+def test_shapes_are_those_of_classes():
+    """NumPy's `NDArray` is an alias from 2.5 on, of which jaxtyping makes no type: every import would fail."""
+    given = re.compile(r"\b(?:Float|Int|Bool)\[(?!Tensor\b|np\.ndarray\b)[A-Z].*")
+    sources = (path for folder in ("tsforecast", "experiments") for path in (ROOT / folder).rglob("*.py"))
+    assert not [f"{path}: {found}" for path in sources for found in given.findall(path.read_text(encoding="utf-8"))]

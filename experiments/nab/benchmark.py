@@ -54,7 +54,7 @@ class Labelled:
     """
 
     timestamps: NDArray[Any]
-    values: Float[NDArray[Any], " record"]
+    values: Float[np.ndarray, " record"]
     windows: tuple[tuple[np.datetime64, np.datetime64], ...]
 
     @property
@@ -109,13 +109,13 @@ def probation_of(length: int) -> int:
     return min(int(PROBATION * length), LONGEST_PROBATION)
 
 
-def sigmoid(position: Float[NDArray[Any], " record"]) -> Float[NDArray[Any], " record"]:
+def sigmoid(position: Float[np.ndarray, " record"]) -> Float[np.ndarray, " record"]:
     """Return the value of an alarm at a position relative to a window, whose ends are -1 and 0: from about 1 to -1."""
     with np.errstate(over="ignore"):
         return np.where(position > _FAR, -1.0, 2.0 / (1.0 + np.exp(_STEEPNESS * position)) - 1.0)
 
 
-def weights(file: Labelled, profile: Profile) -> tuple[Float[NDArray[Any], " record"], Int[NDArray[Any], " record"]]:
+def weights(file: Labelled, profile: Profile) -> tuple[Float[np.ndarray, " record"], Int[np.ndarray, " record"]]:
     """Return what an alarm at each record would count, and the window that it lies in (-1: none).
 
     Args:
@@ -137,7 +137,7 @@ def weights(file: Labelled, profile: Profile) -> tuple[Float[NDArray[Any], " rec
 
 def evaluate(
     files: Sequence[Labelled],
-    scores: Sequence[Float[NDArray[Any], " record"]],
+    scores: Sequence[Float[np.ndarray, " record"]],
     profile: Profile,
     threshold: float | None = None,
 ) -> Outcome:
@@ -205,7 +205,7 @@ def _swept(
 
 def evaluate_all(
     files: Sequence[Labelled],
-    scores: Sequence[Float[NDArray[Any], " record"]],
+    scores: Sequence[Float[np.ndarray, " record"]],
     profiles: Mapping[str, Profile] = PROFILES,
 ) -> dict[str, Outcome]:
     """Return the outcome under every profile, each with a threshold of its own."""

@@ -52,18 +52,18 @@ class Account:
 
     item_id: str | None
     start: pd.Period
-    values: Float[NDArray[np.float64], "time target"]
+    values: Float[np.ndarray, "time target"]
     begin: int
     predicted: Marginals
     others: Marginals | None
     exponents: NDArray[np.int64]
     info: Mapping[str, Any] | None
-    shocks: dict[str, Float[NDArray[np.float64], " step"]]
-    changed: Bool[NDArray[np.bool_], " time"]
-    effect: Float[NDArray[np.float64], " time"] | None = None
-    link: Float[NDArray[np.float64], "3"] | None = None
+    shocks: dict[str, Float[np.ndarray, " step"]]
+    changed: Bool[np.ndarray, " time"]
+    effect: Float[np.ndarray, " time"] | None = None
+    link: Float[np.ndarray, "3"] | None = None
 
-    def errors(self, given_all: bool = False, more: float = 0.0) -> Float[NDArray[np.float64], "time target"]:
+    def errors(self, given_all: bool = False, more: float = 0.0) -> Float[np.ndarray, "time target"]:
         """Return standardised errors: normal scores of the values, NaN where one is missing or not predicted.
 
         Args:
@@ -81,7 +81,7 @@ class Account:
         scores[self.begin :] = np.where(np.isnan(known), np.nan, marginals.normal_score(filled).squeeze(1).numpy())
         return scores
 
-    def residuals(self, target: int) -> Float[NDArray[np.float64], " time"] | None:
+    def residuals(self, target: int) -> Float[np.ndarray, " time"] | None:
         """Return the errors of a target given all other steps, used to name kinds; None where a model has none."""
         if self.others is not None:
             return self.errors(given_all=True)[:, target]
@@ -89,9 +89,7 @@ class Account:
             return None
         return np.where(np.isnan(self.values[:, target]), np.nan, np.append(np.zeros(self.begin), self.shocks[ERROR]))
 
-    def quantiles(
-        self, scores: Sequence[float], given_all: bool = False
-    ) -> Float[NDArray[np.float64], "score time target"]:
+    def quantiles(self, scores: Sequence[float], given_all: bool = False) -> Float[np.ndarray, "score time target"]:
         """Return the values with the given standardised errors, NaN where nothing is predicted."""
         marginals = self.others if given_all else self.predicted
         assert marginals is not None
@@ -215,7 +213,7 @@ def _exact(
 
 def _by_step(
     histories: Histories, batch: dict[str, Any], first: int
-) -> tuple[list[Marginals], Bool[NDArray[np.bool_], "series step"]]:
+) -> tuple[list[Marginals], Bool[np.ndarray, "series step"]]:
     """Return distributions of the steps of each series from `first` on, and the steps where a series has changed.
 
     Beliefs move on step by step.

@@ -29,16 +29,16 @@ class Counts:
         size: Of all of them.
     """
 
-    mean: Float[Numbers, " time"]
+    mean: Float[np.ndarray, " time"]
     size: float
 
     @classmethod
     def likelier(
         cls,
-        values: Float[Numbers, " time"],
-        expected: Float[Numbers, " time"],
-        probability: Float[Numbers, " time"],
-        learn: Bool[NDArray[np.bool_], " time"],
+        values: Float[np.ndarray, " time"],
+        expected: Float[np.ndarray, " time"],
+        probability: Float[np.ndarray, " time"],
+        learn: Bool[np.ndarray, " time"],
     ) -> "Counts | None":
         """Return the distributions that make the first part of a series likeliest.
 
@@ -65,7 +65,7 @@ class Counts:
             theirs = np.maximum(np.log(probability[known]), _RAREST).sum()
         return cls(share * np.maximum(expected, _LEAST), float(np.exp(best.x))) if -best.fun > theirs else None
 
-    def scores(self, values: Float[Numbers, " time"]) -> Float[Numbers, " time"]:
+    def scores(self, values: Float[np.ndarray, " time"]) -> Float[np.ndarray, " time"]:
         """Return normal scores: of the probability below a value and half of its own; NaN where it is missing."""
         law, known = self._law(), np.nan_to_num(values)
         half = law.pmf(known) / 2
@@ -73,7 +73,7 @@ class Counts:
         scores = np.where(above < 0.5, -stats.norm.ppf(above), stats.norm.ppf(below))
         return np.where(np.isnan(values), np.nan, scores)
 
-    def quantiles(self, scores: Float[Numbers, "*row time"]) -> Float[Numbers, "*row time"]:
+    def quantiles(self, scores: Float[np.ndarray, "*row time"]) -> Float[np.ndarray, "*row time"]:
         """Return the counts with some normal scores."""
         law = self._law()
         return np.where(scores > 0, law.isf(stats.norm.sf(scores)), law.ppf(stats.norm.cdf(scores)))

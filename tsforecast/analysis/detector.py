@@ -37,12 +37,12 @@ class DetectorState:
     """
 
     followed: FollowedState
-    values: Float[NDArray[np.float64], " value"]
-    past: Float[NDArray[np.float64], "record statistic"]
+    values: Float[np.ndarray, " value"]
+    past: Float[np.ndarray, "record statistic"]
     judge: Judge
     renewed: int
     count: int
-    recent: Float[NDArray[np.float64], " recent"]
+    recent: Float[np.ndarray, " recent"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Verdicts:
             its time of the week, given the record and those before it.
     """
 
-    expected: Float[NDArray[np.float64], " record"]
-    tail: Float[NDArray[np.float64], " record"]
-    alarm: Float[NDArray[np.float64], " record"]
-    follows: Float[NDArray[np.float64], "record 3"]
+    expected: Float[np.ndarray, " record"]
+    tail: Float[np.ndarray, " record"]
+    alarm: Float[np.ndarray, " record"]
+    follows: Float[np.ndarray, "record 3"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ _LITTLE = 0.05  # of the median size, below which an error is no smaller in loga
 Numbers = NDArray[np.float64]
 
 
-def sizes(errors: Numbers, floor: Numbers, first: int, learn: int) -> Float[Numbers, " time"]:
+def sizes(errors: Numbers, floor: Numbers, first: int, learn: int) -> Float[np.ndarray, " time"]:
     """Return the expected size of each error given those before it.
 
     The mean square is a constant, or a GARCH(1, 1) recursion with bounded squares: the one that makes the errors before
@@ -74,7 +74,7 @@ def _mean_square(errors: Numbers) -> float:
 
 def scaled(
     errors: Numbers, floor: Numbers, first: int, learn: int, length: int, season: int = 1
-) -> tuple[Float[Numbers, " time"], Float[Numbers, " time"], Float[Numbers, " time"]]:
+) -> tuple[Float[np.ndarray, " time"], Float[np.ndarray, " time"], Float[np.ndarray, " time"]]:
     """Return errors in units of their sizes, these sizes, and the former as stretches have them: NaN for outliers.
 
     Errors within the floor are 0. After an outlier a share of it is the floor while it is above the size; the share
@@ -105,7 +105,7 @@ def scaled(
     return standard, size * share, np.where(left_out, np.nan, standard)
 
 
-def of_season(errors: Numbers, first: int, learn: int, season: int) -> Float[Numbers, " time"]:
+def of_season(errors: Numbers, first: int, learn: int, season: int) -> Float[np.ndarray, " time"]:
     """Return the size of each error by its step of the season, over the usual one.
 
     Logarithms of errors have means of each step. These shrink towards the mean of all, as much as their differences

@@ -77,7 +77,7 @@ def _errors(account: Account, target: int, learn: int, given_all: bool) -> tuple
     return (account.errors(given_all)[:, target], None) if counts is None else (counts.scores(values), counts)
 
 
-def _floor(account: Account, target: int, learn: int, given_all: bool) -> Float[NDArray[np.float64], " time"]:
+def _floor(account: Account, target: int, learn: int, given_all: bool) -> Float[np.ndarray, " time"]:
     """Return the errors that the resolution of the data makes.
 
     That is half of the least difference of two values of the first part; if these are equal, the rounding of the model.
@@ -91,8 +91,8 @@ def _floor(account: Account, target: int, learn: int, given_all: bool) -> Float[
 
 
 def _interval(
-    account: Account, target: int, reach: Float[NDArray[np.float64], " time"], given_all: bool
-) -> Float[NDArray[np.float64], "bound time"]:
+    account: Account, target: int, reach: Float[np.ndarray, " time"], given_all: bool
+) -> Float[np.ndarray, "bound time"]:
     """Return the values at errors of -reach, 0 and reach, each step with its own."""
     scores = np.unique(np.quantile(reach, np.linspace(0, 1, _ROWS)))
     scores = np.concatenate([-scores[::-1], [0.0], scores])

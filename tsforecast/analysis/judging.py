@@ -12,7 +12,7 @@ LEAST = 20  # steps that are learnt from, at least
 _FOLDS = 4
 _GROWTH = 0.05  # share by which the past grows until it is learnt from again
 
-Statistics = Float[NDArray[np.float64], "time statistic"]
+Statistics = Float[np.ndarray, "time statistic"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,11 +48,11 @@ class Judge:
             crossed[fold == number] = _combined(_tails(past[fold != number]), past[fold == number])
         return cls(_tails(past), Tail.of(crossed))
 
-    def scores(self, statistics: Statistics) -> Float[NDArray[np.float64], " time"]:
+    def scores(self, statistics: Statistics) -> Float[np.ndarray, " time"]:
         """Return the combination of the tail probabilities of each step: 0 and more, the larger the rarer."""
         return _combined(self.tails, statistics)
 
-    def probabilities(self, statistics: Statistics) -> Float[NDArray[np.float64], " time"]:
+    def probabilities(self, statistics: Statistics) -> Float[np.ndarray, " time"]:
         """Return the tail probability of each step; NaN where a statistic is missing."""
         return self.combined.probabilities(self.scores(statistics))
 

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 from jaxtyping import Bool, Float
-from numpy.typing import NDArray
 
 from tsforecast.analysis.residuals import LEVEL, REST, SEASON, SLOPE
 from tsforecast.core.outliers import MOST
@@ -18,11 +17,11 @@ _FEW = 4  # steps from which a variance is told
 def kind_of(
     first: int,
     last: int,
-    errors: Float[NDArray[np.float64], " time"] | None,
-    shocks: dict[str, Float[NDArray[np.float64], " time"]],
+    errors: Float[np.ndarray, " time"] | None,
+    shocks: dict[str, Float[np.ndarray, " time"]],
     usual: float,
     length: int,
-    changed: Bool[NDArray[np.bool_], " time"],
+    changed: Bool[np.ndarray, " time"],
 ) -> str:
     """Return the kind of a stretch of anomalous steps.
 
@@ -59,7 +58,7 @@ def kind_of(
     return max(gains, key=lambda kind: gains[kind])
 
 
-def _gain_of_variance(squares: Float[NDArray[np.float64], " step"]) -> float:
+def _gain_of_variance(squares: Float[np.ndarray, " step"]) -> float:
     """Return the gain in likelihood of another variance of standardised errors, given their squares."""
     rest = np.sort(squares[~np.isnan(squares)])[:-1]
     if len(rest) < _FEW:
@@ -69,8 +68,8 @@ def _gain_of_variance(squares: Float[NDArray[np.float64], " step"]) -> float:
 
 
 def gains_of_changes(
-    errors: Float[NDArray[np.float64], " time"], changed: Bool[NDArray[np.bool_], " time"], usual: float
-) -> dict[str, Float[NDArray[np.float64], " time"]]:
+    errors: Float[np.ndarray, " time"], changed: Bool[np.ndarray, " time"], usual: float
+) -> dict[str, Float[np.ndarray, " time"]]:
     """Return the gain in likelihood of each change of level or slope that was taken for outliers, where it begins.
 
     The errors of these outliers, which moved no prediction, are a constant or rise evenly. The gain is half the
@@ -90,7 +89,7 @@ def gains_of_changes(
     return largest
 
 
-def missing_tails(missing: Bool[NDArray[np.bool_], " time"], learn: int) -> Float[NDArray[np.float64], " time"]:
+def missing_tails(missing: Bool[np.ndarray, " time"], learn: int) -> Float[np.ndarray, " time"]:
     """Return the probability of each missing step as the n-th of its run: begun, and gone on so far. Others are NaN.
 
     Runs begin and go on with the probabilities of a Markov chain, which the first part teaches (half a count is added

@@ -41,14 +41,14 @@ class Rarity:
         reach: Errors beyond which a single step is rarer than the given rate.
     """
 
-    tails: Float[Numbers, " time"]
-    reach: Float[Numbers, " time"]
+    tails: Float[np.ndarray, " time"]
+    reach: Float[np.ndarray, " time"]
 
 
 def rarity(
-    errors: Float[Numbers, " time"],
-    ahead: Float[Numbers, " time"],
-    floor: Float[Numbers, " time"],
+    errors: Float[np.ndarray, " time"],
+    ahead: Float[np.ndarray, " time"],
+    floor: Float[np.ndarray, " time"],
     learn: int,
     length: int,
     rate: float,
@@ -95,13 +95,13 @@ def rarity(
     return Rarity(tails, reach)
 
 
-def _passing(rare: Bool[NDArray[np.bool_], " time"]) -> Bool[NDArray[np.bool_], " time"]:
+def _passing(rare: Bool[np.ndarray, " time"]) -> Bool[np.ndarray, " time"]:
     """Return a mask of rare steps in events that pass: those early in their run."""
     time = np.arange(len(rare))
     return rare & (time - np.maximum.accumulate(np.where(rare, -1, time)) <= _PASSING)
 
 
-def _known(first: Numbers) -> Int[NDArray[np.intp], " known"]:
+def _known(first: Numbers) -> Int[np.ndarray, " known"]:
     """Return the places of the errors of a first part.
 
     Raises:
@@ -116,7 +116,7 @@ def _known(first: Numbers) -> Int[NDArray[np.intp], " known"]:
     return known
 
 
-def _ordinary(past: Float[Numbers, " error"]) -> Float[Numbers, " kept"]:
+def _ordinary(past: Float[np.ndarray, " error"]) -> Float[np.ndarray, " kept"]:
     """Return the sizes of the errors of a past without its outliers.
 
     The largest few are outliers if an ordinary past would have errors like the smallest of them less than
@@ -130,7 +130,7 @@ def _ordinary(past: Float[Numbers, " error"]) -> Float[Numbers, " kept"]:
     return past
 
 
-def _stretches(errors: Numbers, length: int) -> tuple[Float[Numbers, "time 2"], Float[Numbers, "time 2"]]:
+def _stretches(errors: Numbers, length: int) -> tuple[Float[np.ndarray, "time 2"], Float[np.ndarray, "time 2"]]:
     """Return mean and mean square of the stretch that ends with each step, each with one over its usual spread.
 
     The mean square leaves out the largest error; its cube root is nearly Gaussian (Wilson and Hilferty 1931). Where a
@@ -146,8 +146,8 @@ def _stretches(errors: Numbers, length: int) -> tuple[Float[Numbers, "time 2"], 
 
 
 def _of_stretches(
-    past: Float[Numbers, "past 2"], new: Float[Numbers, "new 2"], length: int, centred: int
-) -> Float[Numbers, " new"]:
+    past: Float[np.ndarray, "past 2"], new: Float[np.ndarray, "new 2"], length: int, centred: int
+) -> Float[np.ndarray, " new"]:
     """Return the rarity of a statistic of stretches, by its past.
 
     Args:

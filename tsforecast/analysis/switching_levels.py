@@ -35,8 +35,8 @@ class Levels:
         variance: Of each.
     """
 
-    mean: Float[NDArray[np.float64], " time"]
-    variance: Float[NDArray[np.float64], " time"]
+    mean: Float[np.ndarray, " time"]
+    variance: Float[np.ndarray, " time"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,10 +56,10 @@ class FollowedState:
     seconds: float
     spread: float
     levels: tuple[Levels, Levels, Levels]
-    errors: Float[NDArray[np.float64], "3"]
-    squares: Float[NDArray[np.float64], "3"]
-    counts: Float[NDArray[np.float64], "regime regime"]
-    regime: Float[NDArray[np.float64], " regime"]
+    errors: Float[np.ndarray, "3"]
+    squares: Float[np.ndarray, "3"]
+    counts: Float[np.ndarray, "regime regime"]
+    regime: Float[np.ndarray, " regime"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Followed:
         regimes: Probability of each level and scale given the record and those before it.
     """
 
-    expected: Float[NDArray[np.float64], " record"]
-    surprise: Float[NDArray[np.float64], " record"]
-    regimes: Float[NDArray[np.float64], "record 3 scale"]
+    expected: Float[np.ndarray, " record"]
+    surprise: Float[np.ndarray, " record"]
+    regimes: Float[np.ndarray, "record 3 scale"]
 
 
 @dataclasses.dataclass(frozen=True)

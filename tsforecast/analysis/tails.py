@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import NDArray
 
 LEAST = 15  # values that a tail is learnt from, at least
 SMALLEST = 1e-60  # probability that is told from 0
@@ -32,14 +31,14 @@ class Tail:
         shape: Of their distribution.
     """
 
-    values: Float[NDArray[np.float64], " value"]
+    values: Float[np.ndarray, " value"]
     start: float
     above: int
     scale: float
     shape: float
 
     @classmethod
-    def of(cls, values: Float[NDArray[np.float64], " value"]) -> "Tail":
+    def of(cls, values: Float[np.ndarray, " value"]) -> "Tail":
         """Return the tail of some values, in any order; missing ones (NaN) are left out.
 
         Raises:
@@ -50,7 +49,7 @@ class Tail:
             raise ValueError(f"expected at least {LEAST} values to learn what is ordinary, got {len(kept)}")
         return cls(kept, *_fitted(kept))
 
-    def probabilities(self, values: Float[NDArray[np.float64], " other"]) -> Float[NDArray[np.float64], " other"]:
+    def probabilities(self, values: Float[np.ndarray, " other"]) -> Float[np.ndarray, " other"]:
         """Return the probability of a value at least as large, for each of some values; NaN where it is missing."""
         size = len(self.values)
         ranked = (size - np.searchsorted(self.values, values) + 1) / (size + 1)
@@ -72,7 +71,7 @@ class Tail:
         return self.start + self.scale * beyond
 
 
-def _fitted(values: Float[NDArray[np.float64], " value"]) -> tuple[float, int, float, float]:
+def _fitted(values: Float[np.ndarray, " value"]) -> tuple[float, int, float, float]:
     """Return start, number above, scale and shape of the fitted tail of rising values."""
     size = len(values)
     wanted = min(max(math.ceil(_SHARE * size), _FEWEST), size // 2)

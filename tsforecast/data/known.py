@@ -125,9 +125,7 @@ def ends_of(name: str) -> tuple[str, str]:
     return f"{name}_low", f"{name}_high"
 
 
-def _check_ranges(
-    table: Table, ranges: Float[NDArray[np.float64], "2 covariate row"], covariates: Sequence[str]
-) -> None:
+def _check_ranges(table: Table, ranges: Float[np.ndarray, "2 covariate row"], covariates: Sequence[str]) -> None:
     """Refuse ranges with one end, and those the wrong way round."""
     for name, low, high in zip(covariates, *ranges, strict=True):
         first, second = ends_of(name)
