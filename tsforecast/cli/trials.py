@@ -17,6 +17,7 @@ from tsforecast.decisions.evaluations import Evaluations
 from tsforecast.decisions.optimisation import Optimiser
 from tsforecast.decisions.space import Choice, Number, Space, number_of
 from tsforecast.io.files import replace_file
+from tsforecast.online.features import is_number
 
 VALUE = "value"
 _DRAWS = 10  # for a point that is not awaited yet, at most
@@ -50,7 +51,7 @@ def read_bounds(texts: Sequence[str], taken: Sequence[str] = (VALUE,)) -> Space:
                 inputs.append(Choice(name, tuple(word.strip() for word in ":".join(rest).split("|"))))
                 continue
             numbers, kinds = rest[:2], rest[2:]
-            if len(numbers) < 2 or not {*kinds} <= {*_KINDS} or not all(map(_is_number, numbers)):
+            if len(numbers) < 2 or not {*kinds} <= {*_KINDS} or not all(map(is_number, numbers)):
                 raise ValueError(f"expected {_FORM}")
             inputs.append(Number(name, *map(float, numbers), log="log" in kinds, whole="whole" in kinds))
         except ValueError as error:
@@ -66,7 +67,7 @@ def read_limits(texts: Sequence[str]) -> tuple[tuple[str, float], ...]:
     found = []
     for text in texts:
         name, _, most = text.rpartition(":")
-        if not name or not _is_number(most) or not math.isfinite(float(most)):
+        if not name or not is_number(most) or not math.isfinite(float(most)):
             raise ValueError(f"--limits: expected NAME:MOST with a finite number, got {text!r}")
         found.append((name, float(most)))
     return tuple(found)
@@ -180,11 +181,3 @@ def _told(known: Evaluations, row: dict[str, str], space: Space, optimiser: Opti
     value, *costs = (sign * number_of(name, row[name]) for name in goal.objectives)
     excess = [number_of(name, row[name]) - most for name, most in goal.limits]
     return optimiser.tell(known, space.point(row), value, costs, excess)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -112,16 +112,19 @@ def _phases(row: Array, length: int, step: int) -> tuple[Array, Array]:
     if count < _LEAST:
         return values, chances
     blocks = row[-count * length :].reshape(count, length)
-    near = _SAME * np.nanmax(np.abs(blocks), initial=0.0)
-    recent = blocks[-_LEAST:]  # some of which may be missing
-    low, high = (np.where(np.isnan(recent), end, recent) for end in (np.inf, -np.inf))
-    for phase in np.flatnonzero(np.isfinite(recent).any(0) & (high.max(0) - low.min(0) <= near)):
-        own = blocks[np.isfinite(blocks[:, phase]), phase]
-        if len(own) < _LEAST or (np.abs(own - own[-1]) > near).any():
-            continue
-        others = np.delete(blocks[:, phase % step :: step], phase // step, 1)
-        others = others[np.isfinite(others)]
-        alike = int((np.abs(others - own[-1]) <= near).sum())
-        odds = _PRIOR * ((alike + 0.5) / (len(others) + 1)) ** (1 - len(own))
-        values[phase], chances[phase] = own[-1], odds / (1 + odds) * (len(own) + 1) / (len(own) + 2)
+    near, seen = _SAME * np.nanmax(np.abs(blocks), initial=0.0), np.isfinite(blocks)
+    latest = count - 1 - seen[::-1].argmax(0)  # row of the latest value; the last where there is none
+    value, number = blocks[latest, np.arange(length)], seen.sum(0)
+    is_same = np.abs(blocks - value) <= near
+    closed = (number >= _LEAST) & (latest >= count - _LEAST) & (is_same.sum(0) == number)
+    for group in np.unique(np.flatnonzero(closed) % step):
+        places = np.arange(group, length, step)
+        every = np.sort(blocks[:, places][seen[:, places]])
+        own = places[closed[places]]
+        low, high = (
+            np.searchsorted(every, value[own] + sign * near, side) for sign, side in ((-1, "left"), (1, "right"))
+        )
+        alike, others = high - low - number[own], len(every) - number[own]
+        odds = _PRIOR * ((alike + 0.5) / (others + 1)) ** (1.0 - number[own])
+        values[own], chances[own] = value[own], odds / (1 + odds) * (number[own] + 1) / (number[own] + 2)
     return values, chances

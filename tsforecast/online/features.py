@@ -141,7 +141,7 @@ def read_features(observation: Mapping[Any, Any]) -> dict[Hashable, float]:
         if type(value) is not float or math.isinf(value):
             if value is None:
                 continue
-            if isinstance(value, str) and not _is_number(value):
+            if isinstance(value, str) and not is_number(value):
                 name, value = (name, _IS, value), 1.0
             value = read_number(f"feature {name!r}", value)
         if value == value:
@@ -149,7 +149,8 @@ def read_features(observation: Mapping[Any, Any]) -> dict[Hashable, float]:
     return values
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is that of a number."""
     try:
         float(text)
     except ValueError:
