@@ -121,9 +121,7 @@ def _phases(row: Array, length: int, step: int) -> tuple[Array, Array]:
         places = np.arange(group, length, step)
         every = np.sort(blocks[:, places][seen[:, places]])
         own = places[closed[places]]
-        low, high = (
-            np.searchsorted(every, value[own] + sign * near, side) for sign, side in ((-1, "left"), (1, "right"))
-        )
+        low, high = every.searchsorted(value[own] - near), every.searchsorted(value[own] + near, side="right")
         alike, others = high - low - number[own], len(every) - number[own]
         odds = _PRIOR * ((alike + 0.5) / (others + 1)) ** (1.0 - number[own])
         values[own], chances[own] = value[own], odds / (1 + odds) * (number[own] + 1) / (number[own] + 2)
